@@ -1,0 +1,43 @@
+# Everything a person needs is a target here; `make help` lists them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := 2.13.0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check format test lock bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet torch==$(TORCH)
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+setup: $(VENV)/.installed ## make .venv from the lock file
+
+check: setup ## lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup ## format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: setup ## the tests
+	$(BIN)/python -m pytest
+
+bench: setup ## measure, and write dated reports to benchmarks/reports
+	$(BIN)/python benchmarks/pair_term.py --report
+
+lock: ## make requirements.lock anew (needs uv); torch stays out, see docs/decisions
+	printf 'torch\n' > $(VENV)/excluded.txt
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-header --excludes $(VENV)/excluded.txt --output-file requirements.lock
+
+clean: ## remove .venv and what tools leave behind
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,38 @@
+"""The command line: `rapid-lab X` and `python -m rapid_lab X`. Commands are imported when they are called."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from rapid_lab.errors import DataError, SettingError
+
+COMMANDS = {"account": "the paper's relation table from sizes alone, without training"}
+
+
+class Parser(argparse.ArgumentParser):
+    """Argparse with one message, and no abbreviations: a prefix may become ambiguous in the next release."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(allow_abbrev=False, **options)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage and exiting."""
+        raise SettingError(message)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 2 and one message on standard error for what the user can mend."""
+    parser = Parser(prog="rapid-lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary, add_help=False)
+    try:
+        command, rest = parser.parse_known_args(arguments)
+        module = importlib.import_module(f"rapid_lab.cli.{command.command}")
+        module.run(rest)
+    except (SettingError, DataError) as error:
+        print(f"rapid-lab: {error}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,83 @@
+"""The range of every numeric setting, and the reason for it, by the setting's one name.
+
+Code, configuration files, command-line flags and the functions of `rapid_lab.method` all check against this
+table, so an error reads the same wherever the value came in.
+"""
+
+import math
+from dataclasses import dataclass
+
+from rapid_lab.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval of allowed values and the mathematical reason for its ends."""
+
+    low: float
+    high: float
+    reason: str
+    excludes_low: bool = False
+    is_integer: bool = False
+
+    def contains(self, value: object) -> bool:
+        """Whether this is a number of the right kind within the interval."""
+        if isinstance(value, bool) or not isinstance(value, int if self.is_integer else (int, float)):
+            return False
+        if value == self.low:
+            return not self.excludes_low
+        # False for NaN; an open upper end (infinity) excludes infinity itself.
+        return self.low < value <= self.high and value != math.inf
+
+    def __str__(self) -> str:
+        kind = "an integer " if self.is_integer else ""
+        if self.high == math.inf:
+            return f"{kind}{'above' if self.excludes_low else 'of at least'} {self.low:g}"
+        return f"{kind}in {'(' if self.excludes_low else '['}{self.low:g}, {self.high:g}]"
+
+
+def _share(reason: str) -> Range:
+    return Range(0, 1, reason)
+
+
+def _floor(high: float, reason: str) -> Range:
+    return Range(0, high, reason, excludes_low=True)
+
+
+def _count(low: int, reason: str) -> Range:
+    return Range(low, math.inf, reason, is_integer=True)
+
+
+RANGES: dict[str, Range] = {
+    "gate_strength": _share("it mixes the ungated target (0) with the fully gated one (1)"),
+    "residual_mix": _share("it mixes the static endpoint distribution (0) with the residual one (1)"),
+    "max_residual_mix": _share("it mixes the static endpoint distribution (0) with the residual one (1)"),
+    "pair_defense": Range(0, 1, "at 0 nothing bounds the correction 1/(M q)", excludes_low=True),
+    "endpoint_defense": _share("it mixes the endpoint distribution (0) with the uniform one (1)"),
+    "pilot_fraction": _share("pilots are a share of the relation budget"),
+    "entropy_power": Range(0, math.inf, "a negative power would favour the examples the teacher is sure of"),
+    "reliability_power": Range(0, math.inf, "a negative power would favour the relations the gate distrusts"),
+    "entropy_floor": _floor(1, "the score must stay above zero, and normalised entropy is at most 1"),
+    "residual_floor": _floor(
+        2, "an endpoint no pilot has seen must keep a score above zero, and a residual is at most 2"
+    ),
+    "reliability_floor": _floor(1, "the mean gate divides by reliabilities, which are at most 1"),
+    "temperature": Range(0, math.inf, "logits are divided by it", excludes_low=True),
+    "kd_temperature": Range(0, math.inf, "logits are divided by it", excludes_low=True),
+    "correction_clip": Range(1, math.inf, "the mean correction is 1, so a lower clip would shrink every term"),
+    "relation_budget": _count(1, "a relational method evaluates at least one relation"),
+    "relation_cap": _count(1, "a relational method evaluates at least one relation"),
+    "train_examples": _count(1, "there is nothing to train on otherwise"),
+    "batch_size": _count(1, "a batch holds at least one example"),
+    "epochs": _count(1, "training takes at least one epoch"),
+    "epoch": _count(1, "epochs count from 1"),
+    "warmup_epochs": _count(0, "it counts epochs"),
+}
+
+
+def check(**values: object) -> None:
+    """Raise SettingError for the first value outside the range of its name."""
+    for name, value in values.items():
+        allowed = RANGES[name]
+        if not allowed.contains(value):
+            raise SettingError(f"{name} must be {allowed}, got {value!r}: {allowed.reason}")
