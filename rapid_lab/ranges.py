@@ -72,6 +72,20 @@ RANGES: dict[str, Range] = {
     "epochs": _count(1, "training takes at least one epoch"),
     "epoch": _count(1, "epochs count from 1"),
     "warmup_epochs": _count(0, "it counts epochs"),
+    "seed": Range(0, 2**63 - 1, "random streams are derived from it", is_integer=True),
+    "split_seed": Range(0, 2**63 - 1, "random streams are derived from it", is_integer=True),
+    "teacher_seed": Range(0, 2**63 - 1, "random streams are derived from it", is_integer=True),
+    "kd_weight": Range(0, math.inf, "a negative weight would drive the student away from its teacher"),
+    "relation_weight": Range(0, math.inf, "a negative weight would drive the student away from its teacher"),
+    "learning_rate": Range(0, 1, "it is a step against the gradient", excludes_low=True),
+    "teacher_learning_rate": Range(0, 1, "it is a step against the gradient", excludes_low=True),
+    "weight_decay": _share("it is a share of each weight taken off a step"),
+    "lr_warmup_fraction": _share("it is a share of the steps"),
+    "gradient_clip": Range(0, math.inf, "a norm bound of zero would stop training", excludes_low=True),
+    "max_length": Range(3, 8192, "a text has at least one token between two special ones", is_integer=True),
+    "teacher_epochs": _count(1, "training takes at least one epoch"),
+    "teacher_layers": _count(1, "an encoder has at least one layer"),
+    "student_layers": _count(1, "an encoder has at least one layer"),
 }
 
 

@@ -11,51 +11,79 @@ from fractions import Fraction
 from typing import Any
 
 from rapid_lab.cli import Parser
-from rapid_lab.cli.choices import chosen
 from rapid_lab.cli.tables import text_table
-from rapid_lab.config import DATASETS, SETTINGS, parse, resolve
+from rapid_lab.config import DATASETS, SETTINGS, Settings, Value, nearest, resolve
+from rapid_lab.errors import SettingError
 from rapid_lab.method.budget import Account, relation_account
-from rapid_lab.objectives import METHODS, Components
+from rapid_lab.objectives import METHODS
+from rapid_lab.ranges import RANGES, check
 
 COLUMNS = Account._fields
+TRAIN_EXAMPLES = {"agnews": 108_000, "sst2": 60_614}
+ACCOUNTED = (
+    "batch_size", "relation_budget", "relation_cap", "pilot_fraction", "epochs", "warmup_epochs", "max_residual_mix",
+    "entropy_power", "reliability_power",
+)  # fmt: skip
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, account, print."""
     options = vars(_parser().parse_args(arguments))
-    as_json, method, dataset = (options.pop(name) for name in ("json", "method", "dataset"))
-    given = {name: parse(name, text) for name, text in options.items() if text is not None}
-    methods = [chosen("method", method, METHODS)] if method else [name for name in METHODS if name != "exact"]
+    as_json, dataset, examples = (options.pop(name) for name in ("json", "dataset", "train_examples"))
+    given = {name: SETTINGS[name].parse(text) for name, text in options.items() if text is not None}
+    train_examples = None if examples is None else _parse_examples(examples)
+    if dataset is not None and dataset not in DATASETS:
+        raise SettingError(
+            f"dataset must be one of {', '.join(DATASETS)}, got {dataset!r}: {nearest(dataset, DATASETS)}"
+        )
+    methods = [given["method"]] if "method" in given else [name for name in METHODS if name != "exact"]
     # Sizes of the user's own belong to no dataset of the paper.
-    is_own = {"train_examples", "relation_budget"} <= given.keys()
-    datasets = [chosen("dataset", dataset, DATASETS)] if dataset else [None] if is_own else list(DATASETS)
-    rows = [account_row(data, name, given) for data in datasets for name in methods]
+    is_own = train_examples is not None and "relation_budget" in given
+    datasets: list[str | None] = [dataset] if dataset else [None] if is_own else [*DATASETS]
+    rows = [
+        account_row(data, train_examples or TRAIN_EXAMPLES[str(data)], {**given, "method": method})
+        for data in datasets
+        for method in methods
+    ]
     if as_json:
         print(json.dumps(rows[0] if len(rows) == 1 else {"rows": rows}, indent=1))
     else:
         print(_rendered(rows))
 
 
-def account_row(dataset: str | None, method: str, given: dict[str, Any]) -> dict[str, Any]:
+def account_row(dataset: str | None, train_examples: int, given: dict[str, Value]) -> dict[str, Any]:
     """One line of the table: what was asked, and mean relations a batch."""
-    settings = resolve(dataset, given)
-    account = method_account(METHODS[method], settings)
+    settings = resolve({**given, "dataset": dataset} if dataset else given)
+    account = method_account(settings, train_examples)
     means = {name: None if mean is None else float(mean) for name, mean in account._asdict().items()}
-    return {"dataset": dataset, "method": method, **means, "settings": settings}
+    asked = {"train_examples": train_examples, **{name: getattr(settings, name) for name in ACCOUNTED}}
+    return {"dataset": dataset, "method": settings.method, **means, "settings": asked}
 
 
-def method_account(components: Components, settings: dict[str, Any]) -> Account:
-    """Relations a method spends under these settings."""
-    settings = dict(settings)
-    powers = settings.pop("entropy_power"), settings.pop("reliability_power")
+def method_account(settings: Settings, train_examples: int) -> Account:
+    """Relations that the settings' method spends."""
+    components = METHODS[settings.method]
     if not components.has_relations:
         return Account(Fraction(0), Fraction(0), 0.0, 0.0, 0.0)
-    if components.is_exact:
-        settings["relation_budget"] = settings["relation_cap"] = settings["batch_size"] ** 2
-    if not components.is_adaptive:
-        settings["max_residual_mix"] = 0
-    is_uniform = not components.has_static_proposal or powers == (0, 0)
-    return relation_account(**settings, has_uniform_proposal=is_uniform)
+    all_pairs = settings.batch_size**2
+    powers = (settings.entropy_power, settings.reliability_power)
+    return relation_account(
+        train_examples=train_examples,
+        batch_size=settings.batch_size,
+        relation_budget=all_pairs if components.is_exact else settings.relation_budget,
+        relation_cap=all_pairs if components.is_exact else settings.relation_cap,
+        pilot_fraction=settings.pilot_fraction,
+        epochs=settings.epochs,
+        warmup_epochs=settings.warmup_epochs,
+        max_residual_mix=settings.max_residual_mix if components.is_adaptive else 0,
+        has_uniform_proposal=not components.has_static_proposal or powers == (0, 0),
+    )
+
+
+def _parse_examples(text: str) -> int:
+    value = int(text) if text.isdecimal() else text
+    check(train_examples=value)
+    return int(value)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,8 +92,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: the paper's six)")
     parser.add_argument("--dataset", help=f"one of {', '.join(DATASETS)} (default: both)")
-    for name, setting in SETTINGS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", help=setting.description, metavar="VALUE")
+    parser.add_argument(
+        "--train-examples", help=f"training examples, {RANGES['train_examples']} (N)", metavar="VALUE"
+    )
+    for name in ACCOUNTED:
+        parser.add_argument(SETTINGS[name].flag, help=SETTINGS[name].description, metavar="VALUE")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
