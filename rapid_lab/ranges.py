@@ -45,7 +45,7 @@ def _floor(high: float, reason: str) -> Range:
 
 
 def _count(low: int, reason: str) -> Range:
-    return Range(low, math.inf, reason, is_integer=True)
+    return Range(low, 10**9, reason, is_integer=True)
 
 
 RANGES: dict[str, Range] = {
@@ -61,9 +61,9 @@ RANGES: dict[str, Range] = {
     "residual_floor": _floor(
         2, "an endpoint no pilot has seen must keep a score above zero, and a residual is at most 2"
     ),
-    "reliability_floor": _floor(1, "the mean gate divides by reliabilities, which are at most 1"),
-    "temperature": Range(0, math.inf, "logits are divided by it", excludes_low=True),
-    "kd_temperature": Range(0, math.inf, "logits are divided by it", excludes_low=True),
+    "reliability_floor": Range(1e-6, 1, "the mean gate divides by reliabilities, which are at most 1"),
+    "temperature": Range(1e-3, 1e3, "logits are divided by it: beyond these the softmax is one-hot or flat"),
+    "kd_temperature": Range(1e-3, 1e3, "logits are divided by it: beyond these the softmax is one-hot or flat"),
     "correction_clip": Range(1, math.inf, "the mean correction is 1, so a lower clip would shrink every term"),
     "relation_budget": _count(1, "a relational method evaluates at least one relation"),
     "relation_cap": _count(1, "a relational method evaluates at least one relation"),

@@ -10,7 +10,7 @@ from jaxtyping import config
 from rapid_lab.allocation import keep_freed_memory
 
 keep_freed_memory()
-# The same cases in every run: a test that fails fails for everybody. The soak looks further.
+# The same cases in every run: a test that fails fails for everybody.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fixed")
 

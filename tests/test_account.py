@@ -61,11 +61,13 @@ def test_without_options_it_is_the_table_of_the_paper(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["account", "--epochs", "0"], "epochs must be an integer of at least 1, got 0"),
-        (["account", "--epochs", "ten"], "epochs must be an integer of at least 1, got 'ten'"),
+        (["account", "--epochs", "0"], "epochs must be an integer in [1, 1e+09], got 0: training takes"),
+        (["account", "--epochs", "ten"], "epochs must be an integer in [1, 1e+09], got 'ten'"),
         (["account", "--pilot-fraction", "nan"], "pilot_fraction must be in [0, 1], got nan"),
         (["account", "--method", "rapdi"], "got 'rapdi': did you mean rapid?"),
         (["account", "--dataset", "imdb"], "dataset must be one of agnews, sst2, got 'imdb'"),
+        (["account", "--train-examples", "1000"], "relation_budget must be given, got nothing"),
+        (["account", "--train-examples", "1" * 400], "train_examples must be an integer in [1, 1e+09]"),
         (["account", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["acount"], "invalid choice: 'acount'"),
         ([], "the following arguments are required: command"),

@@ -38,7 +38,9 @@ def run(arguments: Sequence[str]) -> None:
         )
     methods = [given["method"]] if "method" in given else [name for name in METHODS if name != "exact"]
     # Sizes of the user's own belong to no dataset of the paper.
-    is_own = train_examples is not None and "relation_budget" in given
+    is_own = train_examples is not None and dataset is None
+    if is_own and "relation_budget" not in given:
+        raise SettingError("relation_budget must be given, got nothing: train_examples alone belong to no dataset")
     datasets: list[str | None] = [dataset] if dataset else [None] if is_own else [*DATASETS]
     rows = [
         account_row(data, train_examples or TRAIN_EXAMPLES[str(data)], {**given, "method": method})

@@ -1,5 +1,6 @@
 """Section 3.6: exact integer budget accounting, for one batch and for a whole training."""
 
+import functools
 import math
 from fractions import Fraction
 from typing import NamedTuple
@@ -33,6 +34,7 @@ def effective_budget(batch_size: int, *, relation_budget: int, relation_cap: int
     return min(num_pairs(batch_size), relation_budget, relation_cap)
 
 
+@functools.lru_cache(maxsize=256)
 def allocate(
     batch_size: int, *, relation_budget: int, relation_cap: int, pilot_fraction: float, is_adaptive: bool
 ) -> Allocation:
@@ -47,8 +49,8 @@ def allocate(
         return Allocation(budget, 0, is_enumerated=budget > 0)
     if not is_adaptive:
         return Allocation(budget, 0, is_enumerated=False)
-    # Half up, not round(): Python rounds 2.5 to 2, the paper to 3.
-    pilot = min(max(1, math.floor(pilot_fraction * budget + 0.5)), budget - 1)
+    # Half up, not round(): Python rounds 2.5 to 2, the paper to 3. In decimals: 0.29 of 50 is 14.5, not below it.
+    pilot = min(max(1, math.floor(Fraction(str(pilot_fraction)) * budget + Fraction(1, 2))), budget - 1)
     return Allocation(budget - pilot, pilot, is_enumerated=False)
 
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rapid_lab.errors import SettingError
 from rapid_lab.ranges import check
 
 # Outside these the likelihood is flat: a separable split would send the temperature to zero.
@@ -27,8 +28,17 @@ def calibrated_probs(logits: Float[Tensor, "batch classes"], *, temperature: flo
     return torch.softmax(_widened(logits) / temperature, dim=1)
 
 
+def check_classes(probs: Float[Tensor, "batch classes"]) -> None:
+    """Refuse a single class."""
+    if probs.shape[1] < 2:
+        raise SettingError(
+            f"probs must have at least 2 classes, got {probs.shape[1]}: the margin needs a runner-up, and log C divides"
+        )
+
+
 def margin(probs: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:
     """m = top-one minus top-two probability, whatever the label."""
+    check_classes(probs)
     top = probs.topk(2, dim=1).values
     return top[:, 0] - top[:, 1]
 

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rapid_lab.errors import SettingError
 from rapid_lab.ranges import check
 
 
@@ -15,6 +16,11 @@ def distillation_loss(
 ) -> Float[Tensor, ""]:
     """T^2 KL(p_T || p_S) at the KD temperature, averaged over the batch; the logits are not calibrated."""
     check(kd_temperature=kd_temperature)
+    if student_logits.shape != teacher_logits.shape:
+        raise SettingError(
+            f"teacher_logits must have the student's shape {tuple(student_logits.shape)}, "
+            f"got {tuple(teacher_logits.shape)}: distributions are compared class by class"
+        )
     student = torch.log_softmax(student_logits.float() / kd_temperature, dim=1)
     teacher = torch.log_softmax(teacher_logits.detach().float() / kd_temperature, dim=1)
     divergence = torch.nn.functional.kl_div(student, teacher, reduction="batchmean", log_target=True)

@@ -11,8 +11,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rapid_lab.errors import SettingError
+from rapid_lab.method.calibration import check_classes
 from rapid_lab.method.relations import Pairs
 from rapid_lab.ranges import check
+
+# A residual of one, in integer ticks: more digits than its float32 has, and room for 2^21 pilots.
+RESIDUAL_TICKS = 2**40
 
 
 def normalised_entropy(probs: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:
@@ -21,10 +25,8 @@ def normalised_entropy(probs: Float[Tensor, "batch classes"]) -> Float[Tensor, "
     >>> normalised_entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
     tensor([1., 0.])
     """
-    classes = probs.shape[1]
-    if classes < 2:
-        raise SettingError(f"probs must have at least 2 classes, got {classes}: log C divides the entropy")
-    return torch.special.entr(probs).sum(1) / math.log(classes)
+    check_classes(probs)
+    return torch.special.entr(probs).sum(1) / math.log(probs.shape[1])
 
 
 def static_log_scores(
@@ -51,12 +53,12 @@ def mean_residuals(residuals: Float[Tensor, " pilots"], pilots: Pairs, *, batch_
 
     A pair drawn twice counts twice.
     """
-    zeros = torch.zeros(batch_size, dtype=torch.float64, device=residuals.device)
-    residuals = residuals.double()
-    once = torch.ones_like(residuals)
+    # Sums of integers: exact, and the same in whatever order a GPU adds them.
+    ticks = (residuals.double() * RESIDUAL_TICKS).long()
+    zeros, once = torch.zeros(batch_size, dtype=torch.int64, device=residuals.device), torch.ones_like(ticks)
     counts = zeros.index_add(0, pilots.first, once).index_add_(0, pilots.second, once)
-    sums = zeros.index_add_(0, pilots.first, residuals).index_add_(0, pilots.second, residuals)
-    return sums / counts.clamp_min_(1)
+    sums = zeros.index_add_(0, pilots.first, ticks).index_add_(0, pilots.second, ticks)
+    return sums / (counts.clamp_min_(1) * RESIDUAL_TICKS).double()
 
 
 def residual_probs(

@@ -26,7 +26,7 @@ class _CorrectedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, residuals: Tensor, weights: Tensor, correction: Tensor) -> Tensor:
-        slopes = residuals * weights * correction
+        slopes = residuals * weights.float() * correction
         ctx.save_for_backward(slopes)
         return slopes.dot(residuals) / residuals.numel()
 

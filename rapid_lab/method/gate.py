@@ -23,10 +23,10 @@ def reliability(
 
 
 def mean_gate(reliability: Float[Tensor, " batch"]) -> Float[Tensor, ""]:
-    """Average of r_i r_j over unordered pairs, in O(B)."""
-    size = reliability.numel()
-    total = reliability.sum()
-    return torch.addcmul(reliability.dot(reliability), total, total, value=-1) / (-size * (size - 1))
+    """Average of r_i r_j over unordered pairs, in O(B); in float64, since two large numbers cancel."""
+    size, wide = reliability.numel(), reliability.double()
+    total = wide.sum()
+    return torch.addcmul(wide.dot(wide), total, total, value=-1) / (-size * (size - 1))
 
 
 def pair_weights(
@@ -36,6 +36,6 @@ def pair_weights(
     check(gate_strength=gate_strength)
     if gate_strength == 0:
         return torch.ones_like(pairs.first, dtype=reliability.dtype)
-    normalised = reliability * (gate_strength / mean_gate(reliability))
+    normalised = reliability * (gate_strength / mean_gate(reliability)).to(reliability.dtype)
     gates = normalised.index_select(0, pairs.first) * reliability.index_select(0, pairs.second)
     return gates.add_(1 - gate_strength)

@@ -17,6 +17,7 @@ from rapid_lab.method.endpoints import normalise
 from rapid_lab.method.proposal import build_proposal, sample_uniform_pairs
 from rapid_lab.method.relations import all_pairs, no_pairs, num_pairs, residual_lookup
 from rapid_lab.method.update import TeacherSignals, adapted_endpoints
+from rapid_lab.method.validation import check_draws, check_rows
 from rapid_lab.method.variance import (
     PairStatistics,
     chi_square,
@@ -57,6 +58,7 @@ class ProposalSummary(NamedTuple):
     main: float
     loss_ratio: Spread
     gradient_ratio: Spread
+    chi_square: float
     ess_fraction: float
 
 
@@ -76,6 +78,7 @@ def judge_batch(
     residual_floor: float,
 ) -> dict[str, Judgement]:
     """Exact variances of every proposal for the gated target of this batch."""
+    check_rows(student=student, teacher=teacher, **signals._asdict())
     batch_size = student.shape[0]
     allocation = allocate(
         batch_size,
@@ -88,6 +91,10 @@ def judge_batch(
         raise SettingError(
             f"relation_budget must be below the {num_pairs(batch_size)} pairs of the batch, got {relation_budget}: "
             "a batch that is enumerated has no variance to judge"
+        )
+    if len(pilot_uniforms) == 0:
+        raise SettingError(
+            "pilot_uniforms must hold at least one realisation, got none: RAPID's variance is their mean"
         )
     budget = allocation.main + allocation.pilot
     pairs = all_pairs(batch_size, student.device)
@@ -103,6 +110,7 @@ def judge_batch(
     adapted = []
     for uniforms in pilot_uniforms:
         pilots = no_pairs(student.device)
+        check_draws(uniforms, allocation.pilot)
         if allocation.pilot:
             pilots = sample_uniform_pairs(uniforms[: allocation.pilot], batch_size=batch_size)
         endpoints = adapted_endpoints(
@@ -143,6 +151,7 @@ def summarise(batches: Sequence[dict[str, Judgement]]) -> list[ProposalSummary]:
             sum(batch[name].main for batch in batches) / len(batches),
             _ratios([(batch[name].loss_variance, batch["uniform"].loss_variance) for batch in batches]),
             _ratios([(batch[name].gradient_variance, batch["uniform"].gradient_variance) for batch in batches]),
+            sum(batch[name].chi_square for batch in batches) / len(batches),
             sum(batch[name].ess_fraction for batch in batches) / len(batches),
         )
         for name in batches[0]
@@ -156,9 +165,16 @@ def _mean(judgements: Sequence[Judgement]) -> Judgement:
 
 def _ratios(pairs: Sequence[tuple[float, float]]) -> Spread:
     """A batch on which uniform draws have no variance tells nothing and counts as a ratio of one."""
-    values, references = torch.tensor(pairs, dtype=torch.float64).unbind(1)
-    ratios = torch.where(references > 0, values / references, 1.0)
-    quartiles = torch.quantile(ratios, torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64))
-    total = references.sum()
-    low, median, high = quartiles.tolist()
-    return Spread(low, median, high, float(values.sum() / total) if total > 0 else 1.0)
+    ratios = sorted(value / reference if reference > 0 else 1.0 for value, reference in pairs)
+    values, references = (sum(column) for column in zip(*pairs, strict=True))
+    pooled = values / references if references > 0 else 1.0
+    return Spread(_quantile(ratios, 0.25), _quantile(ratios, 0.5), _quantile(ratios, 0.75), pooled)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Linear interpolation that infinities pass through."""
+    position = share * (len(ordered) - 1)
+    low = int(position)
+    if position == low:
+        return ordered[low]
+    return (low + 1 - position) * ordered[low] + (position - low) * ordered[low + 1]

@@ -1,7 +1,7 @@
 """Section 3.4: the defended factorised pair proposal, sampled exactly and evaluated only where drawn.
 
-Randomness comes in as float64 uniforms in [0, 1), so the same numbers give the same pairs on every device and
-rank. The inverse distribution functions are sums of integers: exact, deterministic on CUDA (cumulative sums of
+Randomness comes in as float64 uniforms in [0, 1): the same numbers and the same endpoint probabilities give the same
+pairs on every device and rank. The inverse distribution functions are sums of integers: exact, deterministic on CUDA (cumulative sums of
 floats are not), and unable to draw a pair of an example with itself.
 """
 
@@ -51,7 +51,8 @@ def build_proposal(
     if endpoint_defense > 2 * LEAST_ACCEPTANCE:  # then Z is above LEAST_ACCEPTANCE whatever the scores
         return PairProposal(endpoints, first_mass, acceptance, pair_defense)
     # One endpoint may hold all the mass: no pair is left to draw by it, so the draw is uniform.
-    uniform_share = torch.where(acceptance > LEAST_ACCEPTANCE, pair_defense, 1.0).double()
+    has_pairs = acceptance > LEAST_ACCEPTANCE
+    uniform_share = torch.where(has_pairs, torch.full_like(acceptance, pair_defense), torch.ones_like(acceptance))
     return PairProposal(endpoints, first_mass, acceptance.clamp_min(LEAST_ACCEPTANCE), uniform_share)
 
 
@@ -83,11 +84,12 @@ def sample_pairs(proposal: PairProposal, uniforms: Float64[Tensor, "pairs 3"]) -
     first_upper = (proposal.first_mass * TICKS).long().cumsum(0)
 
     first = torch.searchsorted(first_upper, (left * first_upper[-1]).long(), right=True)
-    first = first.clamp_max_(batch_size - 1)  # acts only where no mass is left and the draw is uniform
+    # The two clamps act only where no mass is left and the draw is uniform, or where a score was not finite.
+    first = first.clamp_max_(batch_size - 1)
     own = ticks.index_select(0, first)
     target = (right * (upper[-1] - own)).long()
     target += own * (target >= upper.index_select(0, first) - own)
-    second = torch.searchsorted(upper, target, right=True)
+    second = torch.searchsorted(upper, target, right=True).clamp_max_(batch_size - 1)
 
     uniform_first, uniform_second = _uniform_endpoints(left, right, batch_size)
     is_uniform = branch < proposal.uniform_share

@@ -57,12 +57,12 @@ def no_pairs(device: torch.device | str = "cpu") -> Pairs:
 
 def row_scales(rows: Float[Tensor, "batch dim"]) -> Float[Tensor, " batch"]:
     """1 / max(|v|, 1e-12) of each row, in float32."""
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32).clamp_min_(NORM_FLOOR).reciprocal_()
+    return torch.linalg.vector_norm(rows.float(), dim=1).clamp_min_(NORM_FLOOR).reciprocal_()
 
 
-def unit(rows: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+def unit(rows: Float[Tensor, "batch dim"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "batch dim"]:
     """nu(v) = v / max(|v|, 1e-12); not `F.cosine_similarity`, whose epsilon is another one."""
-    return torch.nn.functional.normalize(rows.float(), dim=1, eps=NORM_FLOOR)
+    return torch.nn.functional.normalize(rows.to(dtype), dim=1, eps=NORM_FLOOR)
 
 
 def prefers_matrix(batch_size: int, pair_count: int) -> bool:
@@ -72,26 +72,33 @@ def prefers_matrix(batch_size: int, pair_count: int) -> bool:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Keep relation products in float32 where autocast or TF32 would shorten them."""
-    autocast = torch.is_autocast_enabled(device.type)
-    shortened = device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
-    if not autocast and not shortened:
+    """Keep relation products in float32 where autocast, TF32 or bf16 matmuls would shorten them."""
+    backend = torch.backends.cuda.matmul if device.type == "cuda" else torch.backends.mkldnn.matmul
+    precision = backend.fp32_precision
+    is_shortened = precision in ("tf32", "bf16")
+    if not is_shortened and not torch.is_autocast_enabled(device.type):
         yield
         return
-    precision = torch.get_float32_matmul_precision()
+    if is_shortened:
+        backend.fp32_precision = "ieee"
     try:
-        torch.set_float32_matmul_precision("highest")
         with torch.autocast(device.type, enabled=False):
             yield
     finally:
-        torch.set_float32_matmul_precision(precision)
+        if is_shortened:
+            backend.fp32_precision = precision
+
+
+def slices(count: int, step: int) -> Iterator[slice]:
+    """0..count in parts of `step`, the last one shorter."""
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
 
 
 def chunks(count: int, dim: int, device: torch.device) -> Iterator[slice]:
-    """Slices of 0..count whose rows of `dim` numbers fit the working set of the device."""
-    step = max(1, CHUNK_ELEMENTS.get(device.type, CHUNK_ELEMENTS["cpu"]) // max(dim, 1))
-    for start in range(0, count, step):
-        yield slice(start, min(start + step, count))
+    """Parts of 0..count whose rows of `dim` numbers fit the working set of the device."""
+    elements = CHUNK_ELEMENTS.get(device.type, CHUNK_ELEMENTS["cpu"])
+    return slices(count, max(1, elements // max(dim, 1)))
 
 
 def through_unit_(
@@ -106,7 +113,7 @@ def through_unit_(
     """
     is_above_floor = scales < 1 / NORM_FLOOR
     unit_gradient.addcmul_(rows.float(), -(is_above_floor * radial * scales)[:, None])
-    return unit_gradient.mul_(scales[:, None]).to(rows.dtype)
+    return unit_gradient.mul_(scales[:, None])
 
 
 class _MatrixResiduals(torch.autograd.Function):
@@ -156,7 +163,7 @@ class _GatheredResiduals(torch.autograd.Function):
         radial_parts = gradient * similarities
         radial = torch.zeros_like(scales).index_add_(0, first, radial_parts, alpha=-1)
         radial.index_add_(0, second, radial_parts, alpha=-1)
-        return through_unit_(unit_gradient, rows, scales, radial), None, None, None, None, None
+        return through_unit_(unit_gradient, rows, scales, radial).to(rows.dtype), None, None, None, None, None
 
 
 def _gathered_similarities(rows: Tensor, scales: Tensor, first: Tensor, second: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 It is what every estimator is compared with, and the training arm `exact`. Two forms give the same number:
 
-- pairs: float32 tiles of the pair matrix, each used and dropped; O(B^2 d) time.
+- pairs: tiles of the pair matrix, each used and dropped; O(B^2 d) time. Float32, but for small batches.
 - features: the pair weights are a constant plus a rank-one term, so all pairs together are
   |T'T|^2 - 2 |T'S|^2 + |S'S|^2 for unit rows T and S, once as they are and once scaled by sqrt(r); O(B d^2) time,
   linear in B. The three terms nearly cancel when the student is close to the teacher, so they are float64.
@@ -10,7 +10,6 @@ It is what every estimator is compared with, and the training arm `exact`. Two f
 Neither holds a B x B tensor. The cheaper one is chosen; on a GPU, where float64 is slow, that is the first.
 """
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -19,12 +18,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rapid_lab.method.gate import mean_gate
-from rapid_lab.method.relations import NORM_FLOOR, full_precision, num_pairs, row_scales, through_unit_, unit
+from rapid_lab.method.relations import full_precision, num_pairs, row_scales, slices, through_unit_, unit
+from rapid_lab.method.validation import check_rows
 from rapid_lab.ranges import check
 
 Form = Literal["pairs", "features"]
 
 TILE = 256
+SMALL_BATCH = 64
 # A float64 product costs this many float32 ones on a CPU (benchmarks/pair_term.py).
 FLOAT64_COST = 2.6
 
@@ -39,6 +40,7 @@ def gated_target(
 ) -> Float[Tensor, ""]:
     """L_lambda = 1/M sum_{i<j} w_ij (c_T - c_S)^2, differentiable in the student; zero for B < 2."""
     check(gate_strength=gate_strength)
+    check_rows(student=student, teacher=teacher, reliability=reliability)
     if student.shape[0] < 2:
         return student[:0].float().sum()
     if form is None:
@@ -73,17 +75,19 @@ class _GatedTarget(torch.autograd.Function):
         ctx: Any, student: Tensor, teacher: Tensor, reliability: Tensor, gate_strength: float, form: Form
     ) -> Tensor:
         compute = _by_pairs if form == "pairs" else _by_features
-        wants_gradient = ctx.needs_input_grad[0]
-        gradient = torch.zeros_like(student, dtype=torch.float32) if wants_gradient else None
+        # Few pairs average out little rounding, and cost little in float64.
+        dtype = torch.float64 if form == "pairs" and len(student) <= SMALL_BATCH else torch.float32
+        gradient = torch.zeros_like(student, dtype=dtype) if ctx.needs_input_grad[0] else None
         with full_precision(student.device):
-            total = compute(student, teacher, reliability.double(), gate_strength, gradient)
+            total = compute(student, teacher, reliability.double(), gate_strength, gradient, dtype)
         count = num_pairs(student.shape[0])
         if gradient is not None:
-            gradient.div_(count)
+            gradient = gradient.div_(count).float()
             radial = torch.empty_like(gradient[:, 0])
-            for rows in _slices(len(student), TILE):
+            for rows in slices(len(student), TILE):
                 radial[rows] = (gradient[rows] * unit(student[rows])).sum(1)
             ctx.save_for_backward(through_unit_(gradient, student, row_scales(student), radial))
+            ctx.dtype = student.dtype
         return (total / count).float()
 
     @staticmethod
@@ -91,28 +95,28 @@ class _GatedTarget(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         (student_gradient,) = ctx.saved_tensors
         # In place saves a copy; a second backward over the same graph is refused by autograd's version check.
-        return student_gradient.mul_(gradient), None, None, None, None
-
-
-def _slices(count: int, step: int) -> Iterator[slice]:
-    for start in range(0, count, step):
-        yield slice(start, min(start + step, count))
+        return student_gradient.mul_(gradient).to(ctx.dtype), None, None, None, None
 
 
 def _by_pairs(
-    student: Tensor, teacher: Tensor, reliability: Tensor, gate_strength: float, gradient: Tensor | None
+    student: Tensor,
+    teacher: Tensor,
+    reliability: Tensor,
+    gate_strength: float,
+    gradient: Tensor | None,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """Sum of w d^2 over i < j by float32 tiles; adds its gradient at the unit rows to `gradient`."""
+    """Sum of w d^2 over i < j by tiles; adds its gradient at the unit rows to `gradient`."""
     total = torch.zeros((), dtype=torch.float64, device=student.device)
-    gates = (reliability * (gate_strength / mean_gate(reliability))).float()
-    reliability = reliability.float()
-    tiles = list(_slices(len(student), TILE))
+    gates = (reliability * (gate_strength / mean_gate(reliability))).to(dtype)
+    reliability = reliability.to(dtype)
+    tiles = list(slices(len(student), TILE))
     for index, rows in enumerate(tiles):
-        student_rows, teacher_rows = unit(student[rows]), unit(teacher[rows])
+        student_rows, teacher_rows = unit(student[rows], dtype), unit(teacher[rows], dtype)
         for columns in tiles[index:]:
             is_diagonal = columns is rows
-            student_columns = student_rows if is_diagonal else unit(student[columns])
-            teacher_columns = teacher_rows if is_diagonal else unit(teacher[columns])
+            student_columns = student_rows if is_diagonal else unit(student[columns], dtype)
+            teacher_columns = teacher_rows if is_diagonal else unit(teacher[columns], dtype)
             residual = teacher_rows @ teacher_columns.T
             residual.addmm_(student_rows, student_columns.T, alpha=-1)
             weighted = torch.outer(gates[rows], reliability[columns]).add_(1 - gate_strength).mul_(residual)
@@ -126,7 +130,12 @@ def _by_pairs(
 
 
 def _by_features(
-    student: Tensor, teacher: Tensor, reliability: Tensor, gate_strength: float, gradient: Tensor | None
+    student: Tensor,
+    teacher: Tensor,
+    reliability: Tensor,
+    gate_strength: float,
+    gradient: Tensor | None,
+    _: torch.dtype,
 ) -> Tensor:
     """The same sum by float64 Gram matrices, a panel of their columns at a time.
 
@@ -136,19 +145,22 @@ def _by_features(
     gated_share = gate_strength / mean_gate(reliability)
     parts: list[tuple[Any, Tensor]] = [(1 - gate_strength, torch.ones_like(reliability)), (gated_share, reliability)]
     for share, weights in parts[gate_strength == 1 : 2 - (gate_strength == 0)]:
-        for panel in _slices(teacher.shape[1], TILE):
+        for panel in slices(teacher.shape[1], TILE):
             total += share / 2 * _gram_panel(teacher, teacher, weights, panel).square().sum()
-        for panel in _slices(student.shape[1], TILE):
+        for panel in slices(student.shape[1], TILE):
             student_gram = _gram_panel(student, student, weights, panel)
             cross_gram = _gram_panel(teacher, student, weights, panel)
             total += share / 2 * (student_gram.square().sum() - 2 * cross_gram.square().sum())
             if gradient is None:
                 continue
-            for rows in _slices(len(student), TILE):
-                slope = _unit_float64(student[rows]) @ student_gram - _unit_float64(teacher[rows]) @ cross_gram
+            for rows in slices(len(student), TILE):
+                slope = (
+                    unit(student[rows], torch.float64) @ student_gram
+                    - unit(teacher[rows], torch.float64) @ cross_gram
+                )
                 gradient[rows, panel] += 2 * share * weights[rows, None] * slope
-    for rows in _slices(len(student), TILE):
-        student_rows, teacher_rows = _unit_float64(student[rows]), _unit_float64(teacher[rows])
+    for rows in slices(len(student), TILE):
+        student_rows, teacher_rows = unit(student[rows], torch.float64), unit(teacher[rows], torch.float64)
         residual = teacher_rows.square().sum(1) - student_rows.square().sum(1)
         weight = 1 - gate_strength + gated_share * reliability[rows].square()
         total -= (weight * residual.square()).sum() / 2
@@ -160,13 +172,8 @@ def _by_features(
 def _gram_panel(left: Tensor, right: Tensor, weights: Tensor, panel: slice) -> Tensor:
     """sum_i weight_i left_i right_i[panel]' over unit rows, in float64."""
     gram = left.new_zeros((left.shape[1], panel.stop - panel.start), dtype=torch.float64)
-    for rows in _slices(len(left), TILE):
-        left_rows = _unit_float64(left[rows])
-        right_rows = left_rows if right is left else _unit_float64(right[rows])
+    for rows in slices(len(left), TILE):
+        left_rows = unit(left[rows], torch.float64)
+        right_rows = left_rows if right is left else unit(right[rows], torch.float64)
         gram.addmm_(left_rows.T, right_rows[:, panel] * weights[rows, None])
     return gram
-
-
-def _unit_float64(rows: Tensor) -> Tensor:
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-    return rows.double().div_(norms.clamp_min_(NORM_FLOOR))

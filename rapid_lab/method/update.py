@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Float64, Int, Int64
 from torch import Tensor
 
-from rapid_lab.errors import SettingError
 from rapid_lab.method.budget import allocate
 from rapid_lab.method.calibration import calibrated_probs
 from rapid_lab.method.endpoints import (
@@ -36,6 +35,7 @@ from rapid_lab.method.relations import (
     residual_lookup,
 )
 from rapid_lab.method.target import gated_target
+from rapid_lab.method.validation import check_draws, check_rows
 from rapid_lab.ranges import check
 
 
@@ -81,6 +81,7 @@ def teacher_signals(
     reliability_floor: float,
 ) -> TeacherSignals:
     """Step 2: calibrated reliability and static endpoint scores."""
+    check_rows(logits=logits, labels=labels)
     probs = calibrated_probs(logits.detach(), temperature=temperature)
     trust = reliability(probs, labels, reliability_floor=reliability_floor)
     scores = static_log_scores(
@@ -135,7 +136,7 @@ def relational_update(
     `use_matrix` overrides the choice of backend, which changes no number.
     """
     batch_size = student.shape[0]
-    _check_rows(student=student, teacher=teacher, **signals._asdict())
+    check_rows(student=student, teacher=teacher, **signals._asdict())
     # All of them, also where this batch would not come to use one: a bad setting fails on the first batch.
     check(
         gate_strength=gate_strength,
@@ -144,6 +145,8 @@ def relational_update(
         endpoint_defense=endpoint_defense,
         residual_floor=residual_floor,
     )
+    if correction_clip is not None:
+        check(correction_clip=correction_clip)
     allocation = allocate(
         batch_size,
         relation_budget=relation_budget,
@@ -152,7 +155,7 @@ def relational_update(
         is_adaptive=residual_mix > 0,
     )
     if allocation.main == 0:
-        return _nothing(student)
+        return no_update(student)
     budget = allocation.main + allocation.pilot
     if use_matrix is None:
         use_matrix = prefers_matrix(batch_size, budget)
@@ -164,7 +167,7 @@ def relational_update(
             pairs = all_pairs(batch_size, student.device)
             correction = torch.ones_like(pairs.first, dtype=torch.float32)
         else:
-            _check_draws(uniforms, budget)
+            check_draws(uniforms, budget)
             if allocation.pilot:
                 pilots = sample_uniform_pairs(uniforms[allocation.main : budget], batch_size=batch_size)
             endpoints = adapted_endpoints(
@@ -196,33 +199,19 @@ def exact_update(
     gate_strength: float,
 ) -> tuple[Float[Tensor, ""], UpdateInfo]:
     """The arm `exact`: the gated target itself, which spends all M relations and no pilots."""
-    _check_rows(student=student, teacher=teacher, **signals._asdict())
+    check_rows(student=student, teacher=teacher, **signals._asdict())
     loss = gated_target(student, teacher, signals.reliability, gate_strength=gate_strength)
     count = num_pairs(student.shape[0])
-    _, nothing = _nothing(student)
+    _, nothing = no_update(student)
     unique = torch.full_like(nothing.spent.unique_main, count)
     spent = Spent(count, 0, unique, nothing.spent.unique_pilot, unique)
     return loss, nothing._replace(spent=spent)
 
 
-def _nothing(student: Tensor) -> tuple[Tensor, UpdateInfo]:
-    """B < 2: an exact zero that keeps its graph and spends nothing."""
+def no_update(student: Float[Tensor, "batch student_dim"]) -> tuple[Float[Tensor, ""], UpdateInfo]:
+    """No relations, as for B < 2: an exact zero that keeps its graph and spends nothing."""
     device = student.device
     zero, one = torch.zeros((), dtype=torch.int64, device=device), torch.ones((), device=device)
     none = no_pairs(device)
     info = UpdateInfo(Spent(0, 0, zero, zero, zero), none, none, one.new_empty(0), one, one)
     return student[:0].float().sum(), info
-
-
-def _check_rows(**tensors: Tensor) -> None:
-    rows = {name: tensor.shape[0] for name, tensor in tensors.items()}
-    if len(set(rows.values())) > 1:
-        listed = ", ".join(f"{name} {count}" for name, count in rows.items())
-        raise SettingError(f"student, teacher and signals must have one row for each example, got {listed}")
-
-
-def _check_draws(uniforms: Tensor, budget: int) -> None:
-    if uniforms.shape[0] < budget:
-        raise SettingError(
-            f"uniforms must have at least {budget} rows, got {uniforms.shape[0]}: one for each relation drawn"
-        )

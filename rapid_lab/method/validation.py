@@ -4,7 +4,26 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rapid_lab.errors import DataError
+from rapid_lab.errors import DataError, SettingError
+
+
+def check_rows(**tensors: Tensor) -> None:
+    """Refuse tensors that do not have one row for each example."""
+    rows = {name: tensor.shape[0] for name, tensor in tensors.items()}
+    if len(set(rows.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in rows.items())
+        raise SettingError(
+            f"{', '.join(rows)} must have one row for each example, got {listed}: rows are paired by position"
+        )
+
+
+def check_draws(uniforms: Float[Tensor, "rows columns"], count: int) -> None:
+    """Refuse uniforms that are too few, too narrow or too coarse for this many draws."""
+    if uniforms.shape[0] < count or uniforms.shape[1] != 3 or uniforms.dtype != torch.float64:
+        raise SettingError(
+            f"uniforms must be float64 of at least {count} rows and 3 columns, got {uniforms.dtype} of "
+            f"{tuple(uniforms.shape)}: a draw reads one row"
+        )
 
 
 def validate_batch(
@@ -16,7 +35,8 @@ def validate_batch(
     for name, tensor in (("logits", logits), ("representations", representations)):
         if tensor.shape[0] != labels.shape[0]:
             raise DataError(
-                f"{name} must have one row for each label, got {tensor.shape[0]} rows for {labels.shape[0]} labels"
+                f"{name} must have one row for each label, got {tensor.shape[0]} rows for {labels.shape[0]} labels: "
+                "rows are paired by position"
             )
         bad = ~torch.isfinite(tensor).all(1)
         if bad.any():

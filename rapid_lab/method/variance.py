@@ -71,7 +71,9 @@ def loss_variance(
 ) -> Float64[Tensor, ""]:
     """Var(L_hat) = 1/K_m [1/M^2 sum f^2 / q - L^2], in its centred form, which cannot cancel."""
     error = _corrected(integrand, pair_probs) - integrand.mean()
-    return (pair_probs * error.square()).sum() / num_draws
+    # A pair that contributes but cannot be drawn leaves no finite variance: the estimate misses it for good.
+    unreachable = torch.where(integrand > 0, torch.inf, 0.0)
+    return torch.where(pair_probs > 0, pair_probs * error.square(), unreachable).sum() / num_draws
 
 
 def chi_square(integrand: Float64[Tensor, " pairs"], pair_probs: Float64[Tensor, " pairs"]) -> Float64[Tensor, ""]:
@@ -98,8 +100,9 @@ def gradient_oracle(squared_gradients: Float64[Tensor, " pairs"]) -> Float64[Ten
 
 
 def expected_sample_fraction(pair_probs: Float64[Tensor, " pairs"]) -> Float64[Tensor, ""]:
-    """(E c)^2 / E c^2 = 1 / mean(1 / (M q)): what `effective_sample_fraction` tends to with many draws."""
-    return 1 / _corrected(torch.ones_like(pair_probs), pair_probs).mean()
+    """(E c)^2 / E c^2 over the pairs that can be drawn: what `effective_sample_fraction` tends to with many draws."""
+    reachable = (pair_probs > 0).double()
+    return reachable.mean().square() / _corrected(reachable, pair_probs).mean()
 
 
 def correction_bound(*, pair_defense: float) -> float:

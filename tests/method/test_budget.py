@@ -86,6 +86,10 @@ def test_pilots_are_rounded_half_up_not_to_even() -> None:
     assert spend(relation_budget=64) == (58, 6, False)
 
 
+def test_pilots_are_rounded_as_decimals() -> None:
+    assert spend(relation_budget=50, pilot_fraction=0.29) == (35, 15, False)  # 14.5, though 0.29 * 50 < 14.5
+
+
 def test_a_pilot_fraction_of_zero_still_gives_one_pilot_while_adaptive() -> None:
     assert spend(pilot_fraction=0) == (255, 1, False)
     assert spend(pilot_fraction=0, is_adaptive=False) == (256, 0, False)

@@ -75,6 +75,12 @@ def test_the_mean_gate_is_the_average_over_unordered_pairs(values: list[float]) 
     torch.testing.assert_close(mean_gate(trust), (trust[pairs.first] * trust[pairs.second]).mean())
 
 
+@pytest.mark.parametrize("low", [1e-6, 1e-4, 0.05])
+def test_the_only_pair_of_two_examples_has_weight_one_however_unequal_they_are(low: float) -> None:
+    weights = pair_weights(torch.tensor([1.0, low]), all_pairs(2), gate_strength=1)
+    assert weights.tolist() == pytest.approx([1.0], rel=1e-6)
+
+
 def test_the_gate_has_exact_endpoints() -> None:
     trust = torch.tensor([0.2, 0.5, 0.9])
     pairs = all_pairs(3)

@@ -29,6 +29,13 @@ def test_the_teacher_gets_no_gradient() -> None:
     assert teacher.grad is None
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("shape", [(1, 3), (4, 1)])
+def test_logits_of_another_shape_are_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(SettingError, match=r"teacher_logits must have the student's shape \(4, 3\), got"):
+        distillation_loss(torch.ones(4, 3), torch.ones(shape), kd_temperature=2)
+
+
 def test_a_temperature_of_zero_is_refused() -> None:
-    with pytest.raises(SettingError, match="kd_temperature must be above 0, got 0: logits are divided by it"):
+    with pytest.raises(SettingError, match=r"kd_temperature must be in \[0.001, 1000\], got 0: logits"):
         distillation_loss(torch.ones(1, 2), torch.ones(1, 2), kd_temperature=0)

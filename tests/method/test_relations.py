@@ -110,6 +110,21 @@ def test_autocast_does_not_shorten_relations(use_matrix: bool) -> None:
 
 
 @BACKENDS
+def test_short_matrix_products_do_not_shorten_relations(use_matrix: bool) -> None:
+    """The user may allow bf16 products elsewhere; the setting is left as it was."""
+    case = make_case(40, student_dim=64, teacher_dim=64)
+    pairs = all_pairs(40)
+    plain = residual_lookup(case.student, case.teacher, use_matrix=use_matrix)(pairs)
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        short = residual_lookup(case.student, case.teacher, use_matrix=use_matrix)(pairs)
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+    torch.testing.assert_close(short, plain, rtol=0, atol=0)
+
+
+@BACKENDS
 def test_unique_counts_are_those_of_sets(use_matrix: bool, generator: torch.Generator) -> None:
     first = torch.randint(0, 5, (40,), generator=generator)
     second = (first + torch.randint(1, 6, (40,), generator=generator)) % 6

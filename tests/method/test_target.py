@@ -7,6 +7,7 @@ from guards import largest_tensor
 from hypothesis import given
 from torch import Tensor
 
+from rapid_lab.errors import SettingError
 from rapid_lab.method import target
 from rapid_lab.method.gate import mean_gate
 from rapid_lab.method.target import Form, cheaper_form, gated_target
@@ -61,22 +62,28 @@ def near_teacher(size: int, dim: int) -> tuple[Tensor, Tensor, Tensor, float]:
     student = teacher + 6e-3 * torch.randn(size, dim, generator=generator)
     trust = torch.rand(size, generator=generator) + 0.05
 
+    return student, teacher, trust, definition(student, teacher, trust)
+
+
+def definition(student: Tensor, teacher: Tensor, trust: Tensor) -> float:
+    """The loss at lambda = 0.5 in float64, pair by pair; its residuals are about 1e-3."""
+
     def cosines(rows: Tensor) -> Tensor:
         rows = rows.double() / rows.double().norm(dim=1, keepdim=True)
         return rows @ rows.T
 
     residuals = cosines(teacher) - cosines(student)
     gates = torch.outer(trust.double(), trust.double())
-    upper = torch.ones(size, size).triu(1).bool()
+    upper = torch.ones(len(trust), len(trust)).triu(1).bool()
     weights = 0.5 + 0.5 * gates / gates[upper].mean()
-    assert 0.5e-3 < residuals[upper].abs().mean() < 2e-3
-    return student, teacher, trust, float((weights * residuals.square())[upper].mean())
+    assert 1e-4 < residuals[upper].abs().mean() < 2e-3
+    return float((weights * residuals.square())[upper].mean())
 
 
 @FORMS
 @pytest.mark.parametrize(("size", "dim"), [(64, 64), (300, 48), (1024, 32)])
 def test_the_relative_error_stays_below_1e_4_at_residuals_of_1e_3(form: Form, size: int, dim: int) -> None:
-    student, teacher, trust, expected = near_teacher(size, dim * 1)
+    student, teacher, trust, expected = near_teacher(size, dim)
     loss = gated_target(student, teacher, trust, gate_strength=0.5, form=form)
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
@@ -91,6 +98,39 @@ def test_float32_gram_matrices_would_miss_that_error() -> None:
         grams = (t.T @ t).square().sum() - 2 * (t.T @ s).square().sum() + (s.T @ s).square().sum()
         total = total + share / 2 * grams
     assert abs(float(total) / (1024 * 1023 / 2) - expected) > 1e-3 * expected
+
+
+@pytest.mark.parametrize("size", [2, 8, 16, 64, 65])
+def test_small_batches_with_a_common_direction_keep_that_error_too(size: int) -> None:
+    """Cosines near one leave little room in float32, and few pairs average out little rounding."""
+    generator = torch.Generator().manual_seed(size)
+    shared = 3 * torch.randn(1, 768, generator=generator)
+    teacher = shared + torch.randn(size, 768, generator=generator)
+    student = teacher + 0.03 * torch.randn(size, 768, generator=generator)
+    trust = torch.rand(size, generator=generator) + 0.05
+    expected = definition(student, teacher, trust)
+    rows = student.clone().requires_grad_()
+    loss = gated_target(rows, teacher, trust, gate_strength=0.5, form="pairs")
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_half_precision_gradients_survive_a_loss_scale() -> None:
+    """A gradient below float16's smallest number must not be rounded to zero before the scale lifts it."""
+    case = make_case(32, student_dim=64, teacher_dim=64)
+    half = (case.student + 1.0).half()
+    rows, wide = half.clone().requires_grad_(), half.float().requires_grad_()
+    trust = case.signals.reliability
+    scaled = 65536 * gated_target(rows, case.teacher, trust, gate_strength=0.5)
+    (gradient,) = torch.autograd.grad(scaled, rows)
+    (expected,) = torch.autograd.grad(65536 * gated_target(wide, case.teacher, trust, gate_strength=0.5), wide)
+    torch.testing.assert_close(gradient.float(), expected, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_rows_that_do_not_match_are_refused() -> None:
+    case = make_case(6)
+    with pytest.raises(SettingError, match="one row for each example, got student 6, teacher 8, reliability 6"):
+        gated_target(case.student, make_case(8).teacher, case.signals.reliability, gate_strength=0.5)
 
 
 @FORMS

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapid_lab.errors import SettingError
-from rapid_lab.method.relations import residual_lookup
-from rapid_lab.method.update import TeacherSignals, exact_update, relational_update
+from rapid_lab.method.update import TeacherSignals, exact_update, relational_update, teacher_signals
 
 BACKENDS = pytest.mark.parametrize("use_matrix", [True, False], ids=["matrix", "gathered"])
 
@@ -144,8 +143,16 @@ def test_methods_with_the_same_proposal_draw_the_same_pairs() -> None:
     _, gated = uniform.run(gate_strength=0.5)
     assert pair_list(ungated.main_pairs) == pair_list(gated.main_pairs)
     assert ungated.correction.tolist() == pytest.approx([1.0] * 8)
-    _, static = make_case(9, residual_mix=0.0).run()
+
+
+def test_static_and_rapid_draw_the_same_pairs_until_the_proposal_adapts() -> None:
+    case = make_case(9)
+    _, static = case.run(residual_mix=0.0, pilot_fraction=0.1)
+    _, warming = case.run(residual_mix=0.0, pilot_fraction=0.9)
+    _, adapted = case.run(residual_mix=0.9)
     assert static.correction.std() > 0.01
+    assert pair_list(static.main_pairs) == pair_list(warming.main_pairs)
+    assert pair_list(adapted.main_pairs) != pair_list(static.main_pairs)[: adapted.spent.main]
 
 
 def test_gradients_flow_only_through_main_pairs() -> None:
@@ -232,8 +239,56 @@ def test_mismatched_shapes_are_refused_with_every_count() -> None:
 
 def test_too_few_draws_are_refused() -> None:
     case = replace(make_case(6), uniforms=torch.rand(5, 3, dtype=torch.float64))
-    with pytest.raises(SettingError, match="uniforms must have at least 8 rows, got 5"):
+    with pytest.raises(
+        SettingError,
+        match=r"uniforms must be float64 of at least 8 rows and 3 columns, got torch.float64 of \(5, 3\)",
+    ):
         case.run()
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("uniforms", [torch.rand(8, 2).double(), torch.rand(8, 3)], ids=["narrow", "coarse"])
+def test_uniforms_too_narrow_or_too_coarse_are_refused(uniforms: torch.Tensor) -> None:
+    with pytest.raises(SettingError, match="uniforms must be float64"):
+        replace(make_case(6), uniforms=uniforms).run()
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_signals_need_one_label_for_each_row_and_two_classes() -> None:
+    case = make_case(6)
+    with pytest.raises(
+        SettingError, match="logits, labels must have one row for each example, got logits 6, labels 1"
+    ):
+        teacher_signals(case.logits, case.labels[:1], temperature=1.0, **case.scores)
+    with pytest.raises(SettingError, match="at least 2 classes, got 1"):
+        teacher_signals(case.logits[:, :1], 0 * case.labels, temperature=1.0, **case.scores)
+
+
+@BACKENDS
+def test_a_row_that_is_not_finite_makes_the_loss_so_and_breaks_nothing_else(use_matrix: bool) -> None:
+    """The step's finite flag catches it; an index out of range would end a CUDA process."""
+    case = make_case(6, relation_budget=12)
+    for value in (float("nan"), float("inf")):
+        case.student[2, 1] = value
+        loss, _, info = case.run_with_gradient(use_matrix=use_matrix)
+        assert loss.isnan()
+        assert (info.main_pairs.second < 6).all()
+
+
+@BACKENDS
+def test_float64_inputs_are_compared_in_float32_too(use_matrix: bool) -> None:
+    case = make_case(6)
+    wide = replace(case, student=case.student.double(), teacher=case.teacher.double(), logits=case.logits.double())
+    loss, gradient, _ = wide.run_with_gradient(use_matrix=use_matrix)
+    expected, expected_gradient, _ = case.run_with_gradient(use_matrix=use_matrix)
+    assert gradient.dtype == torch.float64
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(gradient.float(), expected_gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_bad_clip_is_refused_also_where_nothing_is_corrected() -> None:
+    with pytest.raises(SettingError, match="correction_clip"):
+        make_case(3, relation_budget=3).run(correction_clip=0.0)
 
 
 @pytest.mark.parametrize(
@@ -254,11 +309,3 @@ def test_too_few_draws_are_refused() -> None:
 def test_a_setting_out_of_range_is_refused_by_name_range_value_and_reason(name: str, value: Any) -> None:
     with pytest.raises(SettingError, match=rf"^{name} must be .+, got {value!r}: \w+"):
         make_case(6).run(**{name: value})
-
-
-def test_residuals_are_teacher_minus_student() -> None:
-    case = make_case(4)
-    _, info = case.run()
-    swapped = residual_lookup(case.teacher, case.student, use_matrix=True)(info.main_pairs)
-    plain = residual_lookup(case.student, case.teacher, use_matrix=True)(info.main_pairs)
-    torch.testing.assert_close(swapped, -plain)
