@@ -8,7 +8,10 @@ from typing import NoReturn
 
 from rapid_lab.errors import DataError, SettingError
 
-COMMANDS = {"account": "the paper's relation table from sizes alone, without training"}
+COMMANDS = {
+    "run": "one run, from a dataset to a tracked student",
+    "account": "the paper's relation table from sizes alone, without training",
+}
 
 
 class Parser(argparse.ArgumentParser):

@@ -31,9 +31,7 @@ def calibrated_probs(logits: Float[Tensor, "batch classes"], *, temperature: flo
 def check_classes(probs: Float[Tensor, "batch classes"]) -> None:
     """Refuse a single class."""
     if probs.shape[1] < 2:
-        raise SettingError(
-            f"probs must have at least 2 classes, got {probs.shape[1]}: the margin needs a runner-up, and log C divides"
-        )
+        raise SettingError(f"probs must have at least 2 classes, got {probs.shape[1]}: the margin needs a runner-up")
 
 
 def margin(probs: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:

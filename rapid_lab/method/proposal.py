@@ -1,8 +1,8 @@
 """Section 3.4: the defended factorised pair proposal, sampled exactly and evaluated only where drawn.
 
 Randomness comes in as float64 uniforms in [0, 1): the same numbers and the same endpoint probabilities give the same
-pairs on every device and rank. The inverse distribution functions are sums of integers: exact, deterministic on CUDA (cumulative sums of
-floats are not), and unable to draw a pair of an example with itself.
+pairs on every device and rank. The inverse distribution functions are sums of integers: exact, deterministic on CUDA
+(cumulative sums of floats are not), and unable to draw a pair of an example with itself.
 """
 
 from typing import NamedTuple

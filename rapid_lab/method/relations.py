@@ -73,7 +73,8 @@ def prefers_matrix(batch_size: int, pair_count: int) -> bool:
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """Keep relation products in float32 where autocast, TF32 or bf16 matmuls would shorten them."""
-    backend = torch.backends.cuda.matmul if device.type == "cuda" else torch.backends.mkldnn.matmul
+    backends: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    backend = backends.matmul
     precision = backend.fp32_precision
     is_shortened = precision in ("tf32", "bf16")
     if not is_shortened and not torch.is_autocast_enabled(device.type):

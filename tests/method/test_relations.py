@@ -1,5 +1,7 @@
 """Section 3.1, and the two backends."""
 
+from typing import Any
+
 import pytest
 import torch
 from cases import make_case, pair_list
@@ -115,12 +117,13 @@ def test_short_matrix_products_do_not_shorten_relations(use_matrix: bool) -> Non
     case = make_case(40, student_dim=64, teacher_dim=64)
     pairs = all_pairs(40)
     plain = residual_lookup(case.student, case.teacher, use_matrix=use_matrix)(pairs)
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    backend: Any = torch.backends.mkldnn
+    backend.matmul.fp32_precision = "bf16"
     try:
         short = residual_lookup(case.student, case.teacher, use_matrix=use_matrix)(pairs)
-        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+        assert backend.matmul.fp32_precision == "bf16"
     finally:
-        torch.backends.mkldnn.matmul.fp32_precision = "none"
+        backend.matmul.fp32_precision = "none"
     torch.testing.assert_close(short, plain, rtol=0, atol=0)
 
 

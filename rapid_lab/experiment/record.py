@@ -1,0 +1,143 @@
+"""What a run leaves behind: names, tags, parameters, metrics, the result document, predictions."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import torch
+from torch import Tensor
+
+from rapid_lab import names
+from rapid_lab.experiment.preparation import NUMBERS_VERSION, Prepared
+from rapid_lab.objectives import METHODS
+from rapid_lab.tracking.door import client
+from rapid_lab.tracking.provenance import provenance, source_hash
+from rapid_lab.tracking.runs import TrackedRun
+from rapid_lab.training.ledger import COLUMNS
+from rapid_lab.training.loop import Trained
+
+__all__ = ["client"]
+
+
+def run_name(prepared: Prepared) -> str:
+    """Readable in a list of runs."""
+    return f"{prepared.settings.method} {prepared.data.name} seed {prepared.settings.seed}"
+
+
+def tags(prepared: Prepared) -> dict[str, str]:
+    """The tags tables and searches rely on."""
+    return {
+        names.KIND: names.STUDENT,
+        names.METHOD: prepared.settings.method,
+        names.DATASET: prepared.data.name,
+        names.DATA_SOURCE: prepared.data.source,
+        names.COMPLETE: "false",
+        names.BIASED: str(prepared.settings.is_biased).lower(),
+        names.DEVICE: prepared.device.type,
+        names.RESUMED: "false",
+        names.CONFIG_ID: prepared.config_id,
+        names.TEACHER_ID: prepared.teacher.teacher_id if prepared.teacher else "none",
+        names.SOURCE_HASH: source_hash(),
+        names.SCHEMA: str(names.SCHEMA_VERSION),
+        names.REPORT: prepared.settings.report,
+    }
+
+
+def params(prepared: Prepared) -> dict[str, Any]:
+    """The resolved settings; what a resumed run may change is left out, since a parameter is final."""
+    changeable = ("device", "report", "log_model", "compile")
+    return {name: value for name, value in dataclasses.asdict(prepared.settings).items() if name not in changeable}
+
+
+def result(prepared: Prepared, trained: Trained) -> dict[str, Any]:
+    """Everything the paper's reproducibility section lists: counts, not rates."""
+    progress = trained.progress
+    sums = dict(zip(COLUMNS, trained.table.sum(0).tolist(), strict=True))
+    return {
+        "schema_version": names.SCHEMA_VERSION,
+        "numbers_version": NUMBERS_VERSION,
+        "config_id": prepared.config_id,
+        "identity": prepared.identity,
+        "settings": dataclasses.asdict(prepared.settings),
+        "method": prepared.settings.method,
+        "is_biased": prepared.settings.is_biased,
+        "dataset": prepared.data.name,
+        "data": {"source": prepared.data.source, "hash": prepared.data.data_hash, "rows": len(prepared.data.train)},
+        "split": {
+            "train": len(prepared.split.train),
+            "selection": len(prepared.split.selection),
+            "indices_hash": prepared.split.indices_hash,
+        },
+        "teacher": {"id": prepared.teacher.teacher_id, **prepared.teacher.facts} if prepared.teacher else None,
+        "device": prepared.device.type,
+        "precision": str(prepared.dtype),
+        "steps": len(trained.table),
+        "relations": {name.removeprefix("relations/"): int(sums[name]) for name in COLUMNS if "relations/" in name},
+        "selected_epoch": progress.selected_epoch,
+        "epochs": progress.epochs,
+        "train_seconds": progress.seconds,
+        "parts": progress.parts,
+        "peak_memory_mb": float(trained.table[-1, COLUMNS.index(names.PEAK_MB)]),
+        "report": None,
+        "provenance": provenance(),
+    }
+
+
+def final_metrics(document: dict[str, Any]) -> dict[str, float]:
+    """What is logged once, derived from the document's counts."""
+    steps, relations = document["steps"], document["relations"]
+    metrics = {
+        names.TRAIN_MINUTES: document["train_seconds"] / 60,
+        names.MEAN_MAIN: relations["main"] / steps,
+        names.MEAN_PILOT: relations["pilot"] / steps,
+        names.MEAN_UNIQUE_MAIN: relations["unique_main"] / steps,
+        names.MEAN_UNIQUE_PILOT: relations["unique_pilot"] / steps,
+    }
+    if document["report"]:
+        metrics[names.REPORT_ACCURACY] = document["report"]["accuracy"]
+        metrics[names.REPORT_CORRECT] = document["report"]["correct"]
+        metrics[names.REPORT_TOTAL] = document["report"]["total"]
+    return metrics
+
+
+def description(prepared: Prepared, document: dict[str, Any]) -> str:
+    """Markdown above the run in the MLflow UI."""
+    label, report = METHODS[prepared.settings.method].label, document["report"]
+    lines = [
+        f"**{label}** on **{prepared.data.name}**, seed {prepared.settings.seed}.",
+        f"Selected epoch {document['selected_epoch']} of {prepared.settings.epochs} on the selection split.",
+    ]
+    if report:
+        share = 100 * report["accuracy"]
+        lines.append(f"Report split: {report['correct']} of {report['total']} right ({share:.2f} %).")
+    if prepared.data.is_twin:
+        lines.append("The twin's texts are generated: this is no result on real data.")
+    if prepared.settings.is_biased:
+        lines.append("Corrections are clipped: the estimator is biased.")
+    return "\n\n".join(lines)
+
+
+def write_predictions(path: Path, labels: Tensor, logits: Tensor) -> None:
+    """One row for each example of the report split."""
+    probs = torch.softmax(logits.double(), dim=1)
+    table = pa.table(
+        {
+            "row": pa.array(range(len(labels)), pa.int64()),
+            "label": pa.array(labels.tolist(), pa.int64()),
+            "predicted": pa.array(logits.argmax(1).tolist(), pa.int64()),
+            "probs": pa.array(probs.tolist(), pa.list_(pa.float64())),
+        }
+    )
+    pyarrow.parquet.write_table(table, path)
+
+
+def read_result(tracked: TrackedRun) -> dict[str, Any]:
+    """The result document of a finished run."""
+    import mlflow.artifacts
+
+    text = mlflow.artifacts.load_text(f"runs:/{tracked.run_id}/{names.RESULT}")
+    document: dict[str, Any] = json.loads(text)
+    return document

@@ -1,0 +1,178 @@
+"""One run: found if it is finished, resumed if it is not, else trained, selected, reported and recorded."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from torch import Tensor
+
+from rapid_lab import names
+from rapid_lab.batches import encode
+from rapid_lab.config import Value, written_config
+from rapid_lab.experiment import record
+from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data
+from rapid_lab.files import cache_folder
+from rapid_lab.teacher import serve
+from rapid_lab.terms import Objective
+from rapid_lab.tracking.runs import TrackedRun, adopt_run, make_pointer, start_run
+from rapid_lab.tracking.signals import Interrupted, orderly_end
+from rapid_lab.tracking.store import experiment_id, find_runs, prepare_store
+from rapid_lab.training.evaluation import predict, score
+from rapid_lab.training.ledger import COLUMNS
+from rapid_lab.training.loop import Job, Observer, Trained, train
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run."""
+
+    run_id: str
+    config_id: str
+    is_reused: bool
+    result: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+class Tracker:
+    """Tells the tracking store and whoever watches."""
+
+    def __init__(self, run: TrackedRun, watcher: Observer) -> None:
+        self.run, self.watcher = run, watcher
+
+    def steps(self, first: int, table: Tensor) -> None:
+        """Every column of every step, through the writer's thread."""
+        for step, row in enumerate(table.tolist(), start=first):
+            self.run.log_metrics(step, dict(zip(COLUMNS, row, strict=True)))
+        self.watcher.steps(first, table)
+
+    def epoch(self, step: int, record: dict[str, Any]) -> None:
+        """Selection and schedule at the end of an epoch."""
+        values = {
+            names.SELECTION_ACCURACY: record["accuracy"],
+            names.SELECTION_NLL: record["nll"],
+            names.RESIDUAL_MIX: record["residual_mix"],
+        }
+        self.run.log_metrics(step, values)
+        self.watcher.epoch(step, record)
+
+    def say(self, line: str) -> None:
+        """For people alone."""
+        self.watcher.say(line)
+
+
+def run_experiment(
+    given: Mapping[str, Value], watcher: Observer, *, is_forced: bool = False, parent_run_id: str | None = None
+) -> Outcome:
+    """The run of these settings, however much of it exists already."""
+    settings, data = prepare_data(given)
+    for warning in data.warnings:
+        watcher.say(warning)
+    prepare_store()
+    experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(
+        os.environ.get("MLFLOW_EXPERIMENT_NAME", "Default")
+    )
+    prepared = prepare(settings, data, watcher)
+    folder = cache_folder() / "runs" / prepared.config_id
+    folder.mkdir(parents=True, exist_ok=True)
+    # A second process with the same settings waits here, and then finds the run finished.
+    with FileLock(folder.with_suffix(".lock")):
+        tracked, is_finished = claim(prepared, experiment, parent_run_id, is_forced=is_forced)
+        if is_finished:
+            result = record.read_result(tracked)
+            return Outcome(tracked.run_id, prepared.config_id, True, result, data.warnings)
+        with orderly_end():
+            result = carry_out(prepared, tracked, folder, watcher)
+    return Outcome(tracked.run_id, prepared.config_id, False, result, data.warnings)
+
+
+def claim(
+    prepared: Prepared, experiment: str, parent_run_id: str | None, *, is_forced: bool
+) -> tuple[TrackedRun, bool]:
+    """The MLflow run to write to, and whether it is finished; the one `mlflow run` made may become a pointer."""
+    launched = os.environ.get("MLFLOW_RUN_ID")
+    existing = [
+        run
+        for run in find_runs(experiment, {names.CONFIG_ID: prepared.config_id, names.KIND: names.STUDENT})
+        if run.run_id != launched
+    ]
+    finished = [run for run in existing if run.status == "FINISHED" and run.tags.get(names.COMPLETE) == "true"]
+    usable = (finished or existing)[:1]
+    if is_forced or not usable:
+        tags = record.tags(prepared)
+        if launched is None:
+            return start_run(experiment, record.run_name(prepared), tags, parent_run_id=parent_run_id), False
+        tracked = adopt_run(launched)
+        tracked.set_tags({**tags, "mlflow.runName": record.run_name(prepared)})
+        return tracked, False
+    if launched is not None:
+        make_pointer(launched, usable[0].run_id)
+    if finished:
+        return TrackedRun(usable[0].run_id, experiment, record.client()), True
+    tracked = adopt_run(usable[0].run_id)
+    tracked.set_tags({names.RESUMED: "true"})
+    return tracked, False
+
+
+def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Observer) -> dict[str, Any]:
+    """Train, report, record; whatever ends the run early ends it in order."""
+    try:
+        tracked.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in record.params(prepared).items()})
+        tracked.log_artifact_text(names.CONFIG, written_config(prepared.settings))
+        trained = train(student_job(prepared, folder, Tracker(tracked, watcher)))
+        result = record.result(prepared, trained)
+        if prepared.settings.report == "once":
+            result["report"] = report(prepared, trained, tracked)
+        tracked.log_metrics(len(trained.table), record.final_metrics(result))
+        tracked.log_artifact_text(names.RESULT, json.dumps(result, indent=1))
+        tracked.flush()
+        tracked.set_tags({names.COMPLETE: "true"})
+        tracked.set_description(record.description(prepared, result))
+        tracked.finish("FINISHED")
+        (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        return result
+    except Interrupted:
+        tracked.finish("KILLED")
+        raise
+    except BaseException as fault:
+        tracked.set_description(f"Failed: {fault}")
+        tracked.finish("FAILED")
+        raise
+
+
+def student_job(prepared: Prepared, folder: Path, observer: Observer) -> Job:
+    """The student's training, with the teacher served from its cache."""
+    objective = Objective(prepared.settings)
+    teacher = prepared.teacher
+    rows = None
+    if teacher is not None:
+        rows = serve(teacher, objective, prepared.encoded.labels, prepared.split.train)
+    return Job(
+        model=prepared.model,
+        train=prepared.encoded.subset(prepared.split.train),
+        selection=prepared.encoded.subset(prepared.split.selection),
+        objective=objective,
+        device=prepared.device,
+        dtype=prepared.dtype,
+        checkpoint=folder / "checkpoint.safetensors",
+        observer=observer,
+        teacher=rows,
+    )
+
+
+def report(prepared: Prepared, trained: Trained, tracked: TrackedRun) -> dict[str, Any]:
+    """The selected student on the report split, read here and nowhere else."""
+    examples = prepared.data.read_report()
+    encoded = encode(prepared.tokenizer, examples.texts, examples.labels, max_length=prepared.settings.max_length)
+    prepared.model.load_state_dict(trained.weights)
+    logits = predict(prepared.model, encoded, prepared.device, prepared.dtype).logits
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / names.PREDICTIONS
+        record.write_predictions(path, encoded.labels, logits)
+        tracked.log_artifact_file(path)
+    result = score(logits, encoded.labels)
+    return {"split": prepared.data.report_name, **result._asdict(), "accuracy": result.accuracy}

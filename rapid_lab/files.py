@@ -1,0 +1,55 @@
+"""Files that are whole or not there: tensors with their description in one safetensors file, replaced atomically."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rapid_lab.errors import DataError
+
+
+def cache_folder() -> Path:
+    """Where teachers, signals and checkpoints are kept: RAPID_CACHE_DIR, else a folder of the user's cache."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rapid-lab"
+    return Path(os.environ.get("RAPID_CACHE_DIR", default))
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well, and is removed otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON description as one safetensors file."""
+    from safetensors.torch import save_file
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(plain, temporary, metadata={"description": json.dumps(description)})
+
+
+def open_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors mapped into memory, read when touched, and their description."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            description = json.loads(file.metadata()["description"])
+            return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as fault:
+        raise DataError(
+            f"{path.name} in {path.parent.name} is damaged: {fault}. Remove it to make it anew"
+        ) from fault

@@ -1,0 +1,180 @@
+"""The teacher: fine-tuned once, calibrated, and its signals for every example kept in one memory-mapped file.
+
+The folder of a teacher is named after everything it was made from. It is shared by every method, seed and trial;
+several processes that ask at once wait for the one that builds it.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from rapid_lab.batches import Encoded, to_device
+from rapid_lab.config import Settings
+from rapid_lab.errors import DataError
+from rapid_lab.files import cache_folder, open_tensors, save_tensors
+from rapid_lab.method.calibration import fit_temperature
+from rapid_lab.method.update import TeacherSignals, teacher_signals
+from rapid_lab.method.validation import validate_batch
+from rapid_lab.models import fingerprint, load_classifier
+from rapid_lab.terms import Objective, TeacherRows
+from rapid_lab.training.evaluation import predict, score
+from rapid_lab.training.loop import Job, Observer, train
+
+POOLING = "mask-aware mean of the last hidden state"
+# Settings a teacher depends on besides its data and initial weights.
+TEACHER_SETTINGS = (
+    "teacher_epochs", "teacher_seed", "teacher_learning_rate", "teacher_layers", "batch_size", "weight_decay",
+    "lr_warmup_fraction", "gradient_clip", "max_length", "group_by_length",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TeacherTask:
+    """What a teacher is made from."""
+
+    settings: Settings
+    model: str
+    num_labels: int
+    encoded: Encoded  # every example of the official training split, by the teacher's tokenizer
+    train_rows: list[int]
+    selection_rows: list[int]
+    data_hash: str
+    split_hash: str
+    device: torch.device
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A teacher that is ready: its signals by row of the official training split, and how good it is."""
+
+    teacher_id: str
+    folder: Path
+    logits: Tensor
+    pooled: Tensor
+    facts: dict[str, Any]
+
+    @property
+    def temperature(self) -> float:
+        """T_cal, fitted on the selection split."""
+        return float(self.facts["temperature"])
+
+    def weights(self) -> dict[str, Tensor]:
+        """The fine-tuned weights."""
+        return open_tensors(self.folder / "model.safetensors")[0]
+
+
+def ensure_teacher(task: TeacherTask, observer: Observer) -> Teacher:
+    """The teacher of this task: from its folder, else trained, calibrated and cached; built once at a time."""
+    model = load_classifier(
+        task.model,
+        layers=task.settings.teacher_layers,
+        num_labels=task.num_labels,
+        seed=task.settings.teacher_seed,
+    )
+    identity = teacher_identity(task, fingerprint(model))
+    teacher_id = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    folder = cache_folder() / "teachers" / teacher_id
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "signals.safetensors").exists():
+            _build(task, model, folder, identity, observer)
+    return open_teacher(folder, identity)
+
+
+def teacher_identity(task: TeacherTask, initial_weights: str) -> dict[str, Any]:
+    """Everything the signals depend on, by name."""
+    flat = task.encoded.flat.numpy().tobytes()
+    return {
+        "initial_weights": initial_weights,
+        "tokens": hashlib.sha256(flat).hexdigest(),
+        "data": task.data_hash,
+        "split": task.split_hash,
+        "pooling": POOLING,
+        "dtype": str(task.dtype),
+        **{name: getattr(task.settings, name) for name in TEACHER_SETTINGS},
+    }
+
+
+def open_teacher(folder: Path, identity: dict[str, Any]) -> Teacher:
+    """The signals of a folder; a stranger is refused, naming what differs."""
+    tensors, facts = open_tensors(folder / "signals.safetensors")
+    known = facts["identity"]
+    differing = sorted(name for name in identity.keys() | known.keys() if identity.get(name) != known.get(name))
+    if differing:
+        raise DataError(f"the signals in {folder.name} are of another teacher: {', '.join(differing)} differ")
+    return Teacher(folder.name, folder, tensors["logits"], tensors["pooled"], facts)
+
+
+def _build(
+    task: TeacherTask, model: torch.nn.Module, folder: Path, identity: dict[str, Any], observer: Observer
+) -> None:
+    settings = dataclasses.replace(
+        task.settings,
+        method="student_ce",
+        epochs=task.settings.teacher_epochs,
+        seed=task.settings.teacher_seed,
+        learning_rate=task.settings.teacher_learning_rate,
+    )
+    selection = task.encoded.subset(task.selection_rows)
+    job = Job(
+        model=model,
+        train=task.encoded.subset(task.train_rows),
+        selection=selection,
+        objective=Objective(settings),
+        device=task.device,
+        dtype=task.dtype,
+        checkpoint=folder / "checkpoint.safetensors",
+        observer=observer,
+    )
+    trained = train(job)
+    model.load_state_dict(trained.weights)
+    predictions = predict(model, task.encoded, task.device, task.dtype)
+    validate_batch(task.encoded.labels, predictions.logits, predictions.pooled)
+    selection_logits = predictions.logits[task.selection_rows]
+    fit = fit_temperature(selection_logits, selection.labels)
+    facts = {
+        "identity": identity,
+        **fit._asdict(),
+        "selection": score(selection_logits, selection.labels)._asdict(),
+        "selected_epoch": trained.progress.selected_epoch,
+        "train_seconds": trained.progress.seconds,
+    }
+    save_tensors(folder / "model.safetensors", trained.weights, {"teacher_id": folder.name})
+    save_tensors(folder / "signals.safetensors", predictions._asdict(), facts)
+    job.checkpoint.unlink(missing_ok=True)
+
+
+def serve(
+    teacher: Teacher, objective: Objective, labels: Tensor, train_rows: Sequence[int]
+) -> Callable[[Sequence[int], torch.device], TeacherRows]:
+    """The teacher's rows of a batch, as the loop asks for them; batch composition stays free."""
+    settings = objective.settings
+    entropy_power, reliability_power = objective.powers
+    signals = teacher_signals(
+        teacher.logits,
+        labels,
+        temperature=teacher.temperature,
+        entropy_power=entropy_power,
+        reliability_power=reliability_power,
+        entropy_floor=settings.entropy_floor,
+        reliability_floor=settings.reliability_floor,
+    )
+    positions = torch.tensor(list(train_rows))
+
+    def rows(batch_rows: Sequence[int], device: torch.device) -> TeacherRows:
+        at = positions[list(batch_rows)]
+        logits, pooled, reliability, scores = (
+            to_device(tensor[at], device) for tensor in (teacher.logits, teacher.pooled, *signals)
+        )
+        return TeacherRows(logits, pooled, TeacherSignals(reliability, scores))
+
+    return rows

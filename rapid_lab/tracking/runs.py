@@ -1,0 +1,175 @@
+"""One MLflow run: started, adopted from `mlflow run` or from a process that died, or made a pointer to another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from mlflow import MlflowClient
+from mlflow.entities import Param, Run, RunStatus, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking.context.registry import resolve_tags
+
+from rapid_lab import names
+from rapid_lab.errors import SettingError
+from rapid_lab.tracking.door import client as open_client
+from rapid_lab.tracking.door import reason, told_as
+from rapid_lab.tracking.errors import TrackingError
+from rapid_lab.tracking.writer import FLUSH_SECONDS, MetricWriter, stored_steps
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+Item = TypeVar("Item")
+BATCH_SIZE = 100  # the most tags or params MLflow takes at once
+PARAM_LENGTH = 6000  # MLflow cuts what is longer, and does not say so
+TAG_LENGTH = 8000
+
+
+@dataclass
+class TrackedRun:
+    """A handle on one MLflow run; there is no active run behind it, so several can be open at once."""
+
+    run_id: str
+    experiment_id: str
+    client: MlflowClient = field(repr=False)
+    stored_steps: dict[str, int] = field(default_factory=dict, repr=False)
+    _writer: MetricWriter | None = field(default=None, init=False, repr=False)
+
+    @property
+    def writer(self) -> MetricWriter:
+        """The thread that sends this run's metrics, started at the first use."""
+        if self._writer is None:
+            self._writer = MetricWriter(self.run_id, client=self.client, stored_steps=self.stored_steps)
+        return self._writer
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags, or change them; a value too long for MLflow ends in '...'."""
+        entries = [RunTag(name, _cut(value, TAG_LENGTH)) for name, value in tags.items()]
+        with told_as(f"setting tags of run {self.run_id}"):
+            for batch in _batches(entries):
+                self.client.log_batch(self.run_id, tags=batch)
+
+    def log_params(self, params: Mapping[str, object]) -> None:
+        """Log parameters once: the same value again is skipped, another value is refused before any is logged."""
+        with told_as(f"logging params of run {self.run_id}"):
+            logged = self.client.get_run(self.run_id).data.params
+            texts = {name: _cut(written(value), PARAM_LENGTH) for name, value in params.items()}
+            for name, text in texts.items():
+                if logged.get(name, text) != text:
+                    raise TrackingError(
+                        f"{name} of run {self.run_id} must stay {logged[name]!r}, got {text!r}: a parameter is final"
+                    )
+            fresh = [Param(name, text) for name, text in texts.items() if name not in logged]
+            for batch in _batches(fresh):
+                self.client.log_batch(self.run_id, params=batch)
+
+    def log_metrics(self, step: int, values: Mapping[str, float], timestamp_ms: int | None = None) -> None:
+        """Give the values of one step to the writer; what a resumed run has in the store already is left out."""
+        self.writer.put(step, values, timestamp_ms)
+
+    def log_artifact_text(self, name: str, text: str) -> None:
+        """Keep a text as an artifact; folders in the name are made."""
+        with told_as(f"keeping {name} of run {self.run_id}"):
+            self.client.log_text(self.run_id, text, name)
+
+    def log_artifact_file(self, path: Path, folder: str | None = None) -> None:
+        """Keep a file as an artifact under its own name."""
+        with told_as(f"keeping {path.name} of run {self.run_id}"):
+            self.client.log_artifact(self.run_id, str(path), folder)
+
+    def set_description(self, markdown: str) -> None:
+        """What the MLflow UI shows above the run."""
+        self.set_tags({names.DESCRIPTION: markdown})
+
+    def flush(self, timeout: float = FLUSH_SECONDS) -> None:
+        """Return when every metric so far is stored."""
+        if self._writer is not None:
+            self._writer.flush(timeout)
+
+    def finish(self, status: Status, timeout: float = FLUSH_SECONDS) -> None:
+        """Store what is left and end the run; it ends as FAILED when its metrics could not be stored."""
+        try:
+            if self._writer is not None:
+                self._writer.close(timeout)
+        except TrackingError:
+            status = "FAILED" if status == "FINISHED" else status
+            raise
+        finally:
+            with told_as(f"ending run {self.run_id}"):
+                self.client.set_terminated(self.run_id, status)
+
+
+def start_run(
+    experiment_id: str, name: str, tags: Mapping[str, str], *, parent_run_id: str | None = None
+) -> TrackedRun:
+    """A new run, RUNNING, with the tags MLflow sets on its own (user, source) and these."""
+    parent = {} if parent_run_id is None else {names.PARENT: parent_run_id}
+    client = open_client()
+    with told_as(f"starting run {name!r}"):
+        run = client.create_run(experiment_id, run_name=name, tags=resolve_tags() | parent)
+    tracked = TrackedRun(run.info.run_id, experiment_id, client)
+    tracked.set_tags(tags)
+    return tracked
+
+
+def adopt_run(run_id: str) -> TrackedRun:
+    """A run that exists, RUNNING again: made by `mlflow run`, or left behind by a process that died.
+
+    What it has logged stays: metrics of steps it has in the store are not logged twice. Whether its process is really
+    dead is for the caller to know.
+    """
+    client = open_client()
+    run = _existing(client, run_id)
+    with told_as(f"adopting run {run_id}"):
+        client.update_run(run_id, status="RUNNING")
+    return TrackedRun(run_id, run.info.experiment_id, client, stored_steps(run_id, client=client))
+
+
+def make_pointer(run_id: str, target_run_id: str) -> None:
+    """Turn a run without metrics into a pointer to the run that has them, with that run's status."""
+    client = open_client()
+    run, target = _existing(client, run_id), _existing(client, target_run_id)
+    if run_id == target_run_id or run.data.metrics:
+        raise TrackingError(f"run {run_id} cannot point to {target_run_id}: it has a record of its own")
+    link = f"#/experiments/{target.info.experiment_id}/runs/{target_run_id}"
+    pointer = TrackedRun(run_id, run.info.experiment_id, client)
+    pointer.set_tags({names.KIND: names.POINTER, names.POINTS_TO: target_run_id})
+    pointer.set_description(f"Already run: see [{_label(target)}]({link}).")
+    with told_as(f"ending run {run_id}"):
+        if RunStatus.is_terminated(RunStatus.from_string(target.info.status)):
+            client.set_terminated(run_id, target.info.status)
+        else:
+            client.update_run(run_id, status=target.info.status)
+
+
+def written(value: object) -> str:
+    """A setting's value as the text that reads back as it."""
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _existing(client: MlflowClient, run_id: str) -> Run:
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        raise SettingError(
+            f"run id must name a run of the tracking store, got {run_id!r}: {reason(error)}"
+        ) from error
+    if run.info.lifecycle_stage != "active":
+        raise SettingError(
+            f"run id must not name a deleted run, got {run_id!r}: `mlflow runs restore` brings it back"
+        )
+    return run
+
+
+def _label(run: Run) -> str:
+    """A run's name as the text of a markdown link: one line, no brackets."""
+    return "".join(c if c.isprintable() and c not in "[]\\" else " " for c in run.info.run_name or run.info.run_id)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def _batches(items: Sequence[Item]) -> list[Sequence[Item]]:
+    return [items[start : start + BATCH_SIZE] for start in range(0, len(items), BATCH_SIZE)]

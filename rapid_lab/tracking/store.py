@@ -1,0 +1,151 @@
+"""The tracking store: made once however many processes come first, its experiments, and the runs found in it."""
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from filelock import FileLock, Timeout
+from mlflow.exceptions import MlflowException
+from mlflow.store.db.utils import _initialize_tables, create_sqlalchemy_engine
+from mlflow.utils.credentials import get_default_host_creds
+from mlflow.utils.rest_utils import http_request_safe
+from sqlalchemy.exc import SQLAlchemyError
+
+from rapid_lab.errors import SettingError
+from rapid_lab.tracking.door import client, reason, sqlite_path, told_as, tracking_uri
+from rapid_lab.tracking.redaction import redact
+
+LOCK_SECONDS = 120
+ANSWER_SECONDS = 5
+PAGE_SIZE = 1000
+
+
+def prepare_store() -> str:
+    """The tracking URI, once its store is there and answers; safe when several processes come first together."""
+    uri = tracking_uri()
+    scheme = urlsplit(uri).scheme.partition("+")[0]
+    if scheme == "sqlite":
+        _prepare_sqlite(uri)
+    elif scheme in ("http", "https"):
+        _check_server(uri)
+    elif scheme in ("", "file"):
+        raise _unusable(uri, "MLflow no longer writes folders of files; sqlite:///mlflow.db is its default")
+    return uri
+
+
+def _prepare_sqlite(uri: str) -> None:
+    path = sqlite_path(uri)
+    if path is None:
+        raise _unusable(uri, "a store in memory ends with its process, and so would the record")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Two processes that make the tables together destroy the store for good.
+        with FileLock(f"{path}.lock", timeout=LOCK_SECONDS):
+            if not path.exists():
+                _make_sqlite(path)
+            _use_write_ahead_log(path)
+            client()
+    except Timeout:
+        raise _unusable(uri, f"another process has held {path}.lock for {LOCK_SECONDS} s") from None
+    except (OSError, sqlite3.Error, SQLAlchemyError, MlflowException) as error:
+        raise _unusable(uri, reason(error)) from error
+
+
+def _make_sqlite(path: Path) -> None:
+    """Make the tables in a draft beside the file: whoever is killed meanwhile leaves no half-made store."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    engine = create_sqlalchemy_engine(f"sqlite:///{draft}")
+    try:
+        _initialize_tables(engine)
+    finally:
+        engine.dispose()
+    draft.replace(path)
+
+
+def _use_write_ahead_log(path: Path) -> None:
+    """About twice the parallel writes. The file keeps the mode; a file system that cannot do it keeps its own."""
+    with closing(sqlite3.connect(path, timeout=20)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
+def _check_server(uri: str) -> None:
+    """Ask once, shortly: MLflow itself would ask an absent server for minutes."""
+    search = "/api/2.0/mlflow/experiments/search"
+    credentials = get_default_host_creds(uri)
+    try:
+        http_request_safe(credentials, search, "POST", json={"max_results": 1}, max_retries=0, timeout=ANSWER_SECONDS)
+    except MlflowException as error:
+        message = f"tracking server {redact(uri)} cannot be reached: {reason(error)}"
+        raise SettingError(f"MLFLOW_TRACKING_URI must name a server that answers: {message}") from error
+
+
+def _unusable(uri: str, why: str) -> SettingError:
+    return SettingError(f"MLFLOW_TRACKING_URI must name a store that can be used, got {redact(uri)!r}: {why}")
+
+
+def experiment_id(name: str) -> str:
+    """The experiment of this name, made where there is none; whoever comes second finds the first one's."""
+    if not name.strip():
+        raise SettingError(f"experiment must be a name, got {name!r}: the MLflow UI lists runs under it")
+    found = _experiment(name)
+    if found is not None:
+        return found
+    try:
+        return str(client().create_experiment(name))
+    except MlflowException as error:
+        found = _experiment(name) if error.error_code == "RESOURCE_ALREADY_EXISTS" else None
+        if found is None:
+            raise SettingError(f"experiment must be a name MLflow takes, got {name!r}: {reason(error)}") from error
+        return found
+
+
+def _experiment(name: str) -> str | None:
+    with told_as("looking for the experiment"):
+        experiment = client().get_experiment_by_name(name)
+    if experiment is None:
+        return None
+    if experiment.lifecycle_stage != "active":
+        mend = f"`mlflow experiments restore -x {experiment.experiment_id}` brings it back"
+        raise SettingError(f"experiment must not be a deleted one, got {name!r}: {mend}")
+    return str(experiment.experiment_id)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run as a search finds it; start_time in milliseconds since 1970."""
+
+    run_id: str
+    status: str
+    tags: dict[str, str]
+    start_time: int
+
+
+def find_runs(experiment_id: str, tags: Mapping[str, str]) -> list[RunSummary]:
+    """The runs of an experiment with all these tags, newest first; deleted runs are not among them."""
+    found: list[RunSummary] = []
+    query, token = _filter(tags), None
+    while True:
+        with told_as("searching runs"):
+            page = client().search_runs([experiment_id], query, max_results=PAGE_SIZE, page_token=token)
+        for run in page:
+            summary = RunSummary(run.info.run_id, run.info.status, dict(run.data.tags), run.info.start_time)
+            # The filter narrows; equality decides.
+            if all(summary.tags.get(name) == value for name, value in tags.items()):
+                found.append(summary)
+        token = page.token
+        if not token:
+            return found
+
+
+def _filter(tags: Mapping[str, str]) -> str:
+    """MLflow's filter for those tags that cannot break out of it: its strings know no escapes."""
+    plain = [(name, value) for name, value in tags.items() if _is_plain(name) and _is_plain(value)]
+    return " AND ".join(f"tags.`{name}` = '{value}'" for name, value in plain)
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and text.strip() == text != "" and not set(text) & set("'\"`\\")

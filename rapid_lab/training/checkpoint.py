@@ -1,0 +1,72 @@
+"""The state of an unfinished run in one file: weights, optimizer, what was logged, and where to go on.
+
+Random streams are named, and the learning rate follows from the step, so neither is stored.
+"""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rapid_lab.files import open_tensors, save_tensors
+
+
+@dataclass
+class Progress:
+    """How far a run has come; `step` counts the steps done within `epoch`."""
+
+    epoch: int = 1
+    step: int = 0
+    seconds: float = 0.0
+    parts: int = 1
+    selected_epoch: int = 0
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_checkpoint(
+    path: Path, progress: Progress, model: nn.Module, optimizer: Optimizer, table: Tensor, selected: dict[str, Tensor]
+) -> None:
+    """Everything a resumed run needs."""
+    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"selected/{name}": tensor for name, tensor in selected.items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer/{index}/{name}": tensor for name, tensor in state.items()}
+    save_tensors(path, tensors | {"ledger": table}, asdict(progress))
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer) -> tuple[Progress, Tensor, dict[str, Tensor]]:
+    """Put model and optimizer back, and return the progress, the ledger so far and the selected weights."""
+    tensors, description = open_tensors(path)
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "selected": {}, "optimizer": {}}
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition("/")
+        if rest:
+            parts[kind][rest] = tensor
+    model.load_state_dict(parts["model"])
+    state = optimizer.state_dict()
+    state["state"] = {}
+    for name, tensor in parts["optimizer"].items():
+        index, _, key = name.partition("/")
+        state["state"].setdefault(int(index), {})[key] = tensor.clone()
+    optimizer.load_state_dict(state)
+    selected = {name: tensor.clone() for name, tensor in parts["selected"].items()}
+    progress = Progress(**description)
+    progress.parts += 1
+    return progress, tensors["ledger"].clone(), selected
+
+
+def copied(model: nn.Module) -> dict[str, Tensor]:
+    """The weights as they are now, on the host."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+
+
+def adamw(model: nn.Module, *, learning_rate: float, weight_decay: float, device: torch.device) -> Optimizer:
+    """AdamW, without decay on biases and normalisation, fused on CUDA."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    decayed = [parameter for _, parameter in named if parameter.ndim > 1]
+    plain = [parameter for _, parameter in named if parameter.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=learning_rate, fused=device.type == "cuda" or None)

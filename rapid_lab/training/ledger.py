@@ -1,0 +1,85 @@
+"""The record of every step: written on the device, read by the host only when it is flushed."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from rapid_lab.names import LOSS_METRICS, STEP_METRICS
+
+# The objective gives all but the last two of these, in this order.
+COLUMNS = STEP_METRICS
+LOSSES = [COLUMNS.index(name) for name in LOSS_METRICS]
+
+
+class TrainingError(RuntimeError):
+    """A term of the loss is no longer finite: says which, at which step, on which examples."""
+
+
+class Ledger:
+    """Rows of COLUMNS for every step so far, and a buffer of the steps since the last flush."""
+
+    def __init__(
+        self, device: torch.device, *, peak_mb: Callable[[], float], on_rows: Callable[[int, Tensor], None]
+    ) -> None:
+        self.device, self.peak_mb, self.on_rows = device, peak_mb, on_rows
+        self.rows: list[Tensor] = []
+        self.num_rows = 0
+        self._pending: list[tuple[Tensor, Sequence[int], object, object]] = []
+        self._begin: object = None
+
+    def begin_step(self) -> None:
+        """Start the step's clock: an event on CUDA, so that nothing waits."""
+        self._begin = self._mark()
+
+    def end_step(self, record: Float64[Tensor, " metrics"], rows: Sequence[int]) -> None:
+        """Keep the step's record where it is."""
+        self._pending.append((record, rows, self._begin, self._mark()))
+
+    def flush(self) -> None:
+        """Bring the pending steps to the host, stop at a term that is not finite, and hand the rows on."""
+        if not self._pending:
+            return
+        records = torch.stack([record for record, *_ in self._pending]).cpu()
+        self._check(records)
+        milliseconds = [self._elapsed(begin, end) for _, _, begin, end in self._pending]
+        extra = torch.tensor([milliseconds, [self.peak_mb()] * len(milliseconds)], dtype=torch.float64).T
+        table = torch.cat((records, extra), dim=1)
+        first = self.num_rows + 1
+        self.rows.append(table)
+        self.num_rows += len(table)
+        self._pending.clear()
+        self.on_rows(first, table)
+
+    def table(self) -> Float64[Tensor, "steps columns"]:
+        """Every flushed step, one row each."""
+        return torch.cat(self.rows) if self.rows else torch.zeros((0, len(COLUMNS)), dtype=torch.float64)
+
+    def restore(self, table: Float64[Tensor, "steps columns"]) -> None:
+        """Go on after the steps of an earlier part of the run."""
+        self.rows, self.num_rows = [table], len(table)
+
+    def _check(self, records: Tensor) -> None:
+        is_finite = torch.isfinite(records[:, LOSSES])
+        if is_finite.all():
+            return
+        index, term = (int(value) for value in (~is_finite).nonzero()[0])
+        name = LOSS_METRICS[term]
+        rows = list(self._pending[index][1])
+        raise TrainingError(
+            f"{name} is {float(records[index, LOSSES][term])} at step {self.num_rows + index + 1}, on examples {rows}"
+        )
+
+    def _mark(self) -> object:
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _elapsed(self, begin: object, end: object) -> float:
+        if isinstance(begin, float) and isinstance(end, float):
+            return 1000 * (end - begin)
+        return float(begin.elapsed_time(end))  # type: ignore[attr-defined]

@@ -1,0 +1,157 @@
+"""The only training loop: every method and the teacher itself go through it.
+
+Nothing in a step waits for the device. Counts and losses stay there until the ledger is flushed; a step that is not
+finite is found then, before the next checkpoint is written.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rapid_lab.batches import Encoded, epoch_batches
+from rapid_lab.models import forward
+from rapid_lab.seeds import seed_dropout
+from rapid_lab.terms import Objective, TeacherRows
+from rapid_lab.training.checkpoint import Progress, adamw, copied, load_checkpoint, save_checkpoint
+from rapid_lab.training.evaluation import Score, predict, score
+from rapid_lab.training.ledger import Ledger
+from rapid_lab.training.resources import PeakMemory, Stopwatch, autocast
+
+FLUSH_STEPS = 50
+CHECKPOINT_STEPS = 500
+
+
+class Observer(Protocol):
+    """Who is told what happens: the tracking store, a progress bar."""
+
+    def steps(self, first: int, table: Tensor) -> None:
+        """Rows of the ledger's columns for the steps from `first` on, counted from 1."""
+
+    def epoch(self, step: int, record: dict[str, Any]) -> None:
+        """An epoch has ended after this step."""
+
+    def say(self, line: str) -> None:
+        """Something a person should know."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train on what, and where the state of an unfinished training is kept."""
+
+    model: nn.Module
+    train: Encoded
+    selection: Encoded
+    objective: Objective
+    device: torch.device
+    dtype: torch.dtype
+    checkpoint: Path
+    observer: Observer
+    teacher: Callable[[Sequence[int], torch.device], TeacherRows] | None = None
+
+
+class Trained(NamedTuple):
+    """The weights chosen on the selection split, and how the training went."""
+
+    weights: dict[str, Tensor]
+    progress: Progress
+    table: Tensor
+
+
+def train(job: Job) -> Trained:
+    """Train to the end, going on from the checkpoint if there is one."""
+    settings, device, model = job.objective.settings, job.device, job.model
+    model.to(device).train()
+    optimizer = adamw(model, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, device=device)
+    progress, selected = Progress(), dict[str, Tensor]()
+    ledger = Ledger(device, peak_mb=PeakMemory(device), on_rows=job.observer.steps)
+    if job.checkpoint.exists():
+        progress, table, selected = load_checkpoint(job.checkpoint, model, optimizer)
+        ledger.restore(table)
+    watch = Stopwatch(device, progress.seconds)
+    scaler = torch.amp.GradScaler(device.type, enabled=job.dtype == torch.float16)
+    forward_batch = torch.compile(forward) if settings.compile and device.type == "cuda" else forward
+    num_batches = -(-len(job.train) // settings.batch_size)
+
+    def save() -> None:
+        progress.seconds = watch.seconds
+        save_checkpoint(job.checkpoint, progress, model, optimizer, ledger.table(), selected)
+
+    for epoch in range(progress.epoch, settings.epochs + 1):
+        batches = epoch_batches(
+            job.train,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            epoch=epoch,
+            group_by_length=settings.group_by_length,
+        )
+        watch.start()
+        for step in range(progress.step, num_batches):
+            ledger.begin_step()
+            batch = job.train.batch(batches[step], device)
+            teacher = job.teacher(batch.rows, device) if job.teacher else None
+            done = (epoch - 1) * num_batches + step
+            rate = settings.learning_rate * learning_rate_factor(
+                done, num_batches * settings.epochs, warmup_fraction=settings.lr_warmup_fraction
+            )
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            seed_dropout(settings.seed, epoch, step)
+            with autocast(device, job.dtype):
+                outputs = forward_batch(model, batch.ids, batch.mask)
+            total, record = job.objective.loss(outputs, batch.labels, teacher, epoch=epoch, step=step)
+            scaler.scale(total).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+            ledger.end_step(record, batch.rows)
+
+            progress.step = step + 1
+            if (done + 1) % FLUSH_STEPS == 0:
+                watch.stop()
+                ledger.flush()
+                if (done + 1) % CHECKPOINT_STEPS == 0 and progress.step < num_batches:
+                    save()
+                watch.start()
+        watch.stop()
+        ledger.flush()
+
+        result = score(predict(model, job.selection, device, job.dtype).logits, job.selection.labels)
+        summary = epoch_record(epoch, result, job.objective.residual_mix(epoch))
+        if is_better(summary, progress):
+            progress.selected_epoch, selected = epoch, copied(model)
+        progress.epochs.append(summary)
+        progress.epoch, progress.step = epoch + 1, 0
+        job.observer.epoch(epoch * num_batches, summary)
+        save()
+    return Trained(selected, progress, ledger.table())
+
+
+def learning_rate_factor(step: int, num_steps: int, *, warmup_fraction: float) -> float:
+    """Linear from 0 to 1 over the warm-up, then linear to 0 at the end.
+
+    >>> [learning_rate_factor(step, 10, warmup_fraction=0.2) for step in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 1.0, 0.5, 0.125]
+    """
+    warmup = round(warmup_fraction * num_steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    return (num_steps - step) / max(1, num_steps - warmup)
+
+
+def epoch_record(epoch: int, result: Score, residual_mix: float) -> dict[str, Any]:
+    """What an epoch logs and what selection reads: counts first."""
+    return {"epoch": epoch, "residual_mix": residual_mix, **result._asdict(), "accuracy": result.accuracy}
+
+
+def is_better(record: dict[str, Any], progress: Progress) -> bool:
+    """Selection by accuracy, ties by lower NLL, then by the earlier epoch."""
+    if not progress.selected_epoch:
+        return True
+    best = progress.epochs[progress.selected_epoch - 1]
+    return (record["correct"], -record["nll"]) > (best["correct"], -best["nll"])
