@@ -5,19 +5,24 @@ BIN := $(VENV)/bin
 TORCH := 2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test lock bench clean
+.PHONY: help setup demo check format test lock bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(VENV)/.installed: requirements.lock pyproject.toml
+$(VENV)/.installed: requirements.lock pyproject.toml python_env.yaml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==$(TORCH)
 	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m rapid_lab.environment
 	touch $@
 
 setup: $(VENV)/.installed ## make .venv from the lock file
+
+demo: setup ## the main job through mlflow run, then six methods on three seeds of the twin
+	PATH="$(CURDIR)/$(BIN):$$PATH" mlflow run . -P method=rapid -P dataset=agnews -P data=twin
+	$(BIN)/rapid-lab demo --dataset agnews
 
 check: setup ## lint and types
 	$(BIN)/ruff format --check .

@@ -1,5 +1,7 @@
 """From texts to padded batches: encoded once, ordered anew each epoch by a named stream."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -34,6 +36,12 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def digest(self) -> str:
+        """SHA-256 over the tokens of every text, where each begins, and the padding."""
+        content = hashlib.sha256(self.flat.numpy().tobytes())
+        content.update(json.dumps([self.starts, self.padding]).encode())
+        return content.hexdigest()
 
     def length(self, row: int) -> int:
         """Tokens of one text."""
@@ -91,19 +99,21 @@ def epoch_batches(
     """
     generator = stream(seed, "order", epoch)
     order = torch.randperm(len(encoded), generator=generator).tolist()
-    if group_by_length:
-        window = LENGTH_WINDOW * batch_size
-        windows = [order[start : start + window] for start in range(0, len(order), window)]
-        order = [row for part in windows for row in sorted(part, key=encoded.length)]
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    if group_by_length:
-        full = [rows for rows in batches if len(rows) == batch_size]
-        shuffled = [full[index] for index in torch.randperm(len(full), generator=generator).tolist()]
-        batches = shuffled + [rows for rows in batches if len(rows) < batch_size]
-    return batches
+    if not group_by_length:
+        return _parts(order, batch_size)
+    # The partial batch is set aside before sorting: it would hold the longest texts in every epoch.
+    num_full = len(order) // batch_size
+    whole, rest = order[: num_full * batch_size], order[num_full * batch_size :]
+    windows = [sorted(window, key=encoded.length) for window in _parts(whole, LENGTH_WINDOW * batch_size)]
+    full = [rows for window in windows for rows in _parts(window, batch_size)]
+    shuffled = [full[index] for index in torch.randperm(num_full, generator=generator).tolist()]
+    return shuffled + _parts(rest, batch_size)
+
+
+def _parts(rows: list[int], size: int) -> list[list[int]]:
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def in_order(encoded: Encoded, *, batch_size: int) -> list[list[int]]:
     """Batches for evaluation: by length, which pads least; the caller puts results back by row."""
-    rows = sorted(range(len(encoded)), key=encoded.length)
-    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+    return _parts(sorted(range(len(encoded)), key=encoded.length), batch_size)

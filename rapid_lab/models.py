@@ -5,6 +5,7 @@ architectures, built from their configurations.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ from rapid_lab.seeds import derived_seed
 TWIN_MODELS = ("twin-bert", "twin-distilbert")
 TWIN_POSITIONS = 64
 TWIN_VOCABULARY_SIZE = 2048
+# Architectures that take a mask of (batch, 1, length, length) as it is; others look into theirs, and wait for it.
+FULL_MASK_MODELS = ("bert", "distilbert")
+# What a configuration says of where a model came from, not of what it computes.
+PROVENANCE_KEYS = ("_name_or_path", "architectures", "transformers_version")
 
 
 class Outputs(NamedTuple):
@@ -40,7 +45,9 @@ def find_model(name: str, *, setting: str, is_twin: bool) -> str:
         )
     if is_twin:
         return name
-    for folder in (Path(name), Path(os.environ.get("RAPID_MODEL_DIR", os.devnull)) / name):
+    shelf = Path(os.environ.get("RAPID_MODEL_DIR") or os.devnull)
+    # A plain name is looked up on the shelf first, a path is a path first.
+    for folder in (Path(name), shelf / name) if "/" in name else (shelf / name, Path(name)):
         if folder.is_dir():
             return str(_checked_folder(folder, setting))
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
@@ -59,7 +66,9 @@ def _checked_folder(folder: Path, setting: str) -> Path:
     return folder
 
 
-def load_classifier(name: str, *, layers: int | None, num_labels: int, seed: int) -> nn.Module:
+def load_classifier(
+    name: str, *, layers: int | None, num_labels: int, seed: int, setting: str = "student_layers"
+) -> nn.Module:
     """A sequence classifier cut to its first layers; the seed decides what is not pretrained."""
     torch.manual_seed(derived_seed(seed, "weights"))
     if name in TWIN_MODELS:
@@ -67,23 +76,31 @@ def load_classifier(name: str, *, layers: int | None, num_labels: int, seed: int
     config = _pretrained("AutoConfig", name, num_labels=num_labels)
     if layers is not None:
         if layers > config.num_hidden_layers:
-            raise SettingError(f"layers must be in [1, {config.num_hidden_layers}], got {layers}: {name} has no more")
+            raise SettingError(
+                f"{setting} must be in [1, {config.num_hidden_layers}], got {layers}: {name} has no more layers"
+            )
         config.num_hidden_layers = layers
-    model: nn.Module = _pretrained("AutoModelForSequenceClassification", name, config=config, use_safetensors=True)
+    # In float32 whatever the file has: autocast shortens what may be shortened, the weights are not.
+    model: nn.Module = _pretrained(
+        "AutoModelForSequenceClassification", name, config=config, use_safetensors=True, dtype=torch.float32
+    )
     return model
 
 
 def _pretrained(door: str, name: str, **options: Any) -> Any:
     """One of transformers' doors: from the cache if it has the model, else from the hub; never remote code."""
     import transformers
+    from safetensors import SafetensorError
 
+    # RuntimeError: weights that do not fit the configuration.
+    faults = (OSError, ValueError, RuntimeError, SafetensorError)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     load = getattr(transformers, door).from_pretrained
     options |= {"trust_remote_code": False}
     try:
         return load(name, local_files_only=True, **options)
-    except (OSError, ValueError) as fault:
+    except faults as fault:
         mend = "name a model that is here with --teacher-model and --student-model"
         if Path(name).is_dir():
             raise DataError(f"the model {name!r} cannot be loaded: {said(fault)}; {mend}") from fault
@@ -93,7 +110,7 @@ def _pretrained(door: str, name: str, **options: Any) -> Any:
             raise DataError(f"the model {name!r} is not on this machine, and {error}: {mend}") from fault
     try:
         return load(name, **options)
-    except (OSError, ValueError) as fault:
+    except faults as fault:
         raise DataError(f"the model {name!r} cannot be loaded from the hub: {said(fault)}") from fault
 
 
@@ -110,7 +127,7 @@ def _twin_classifier(name: str, layers: int | None, num_labels: int) -> nn.Modul
             hidden_size=96, num_hidden_layers=layers or 3, num_attention_heads=4, intermediate_size=192, **common
         )
         return transformers.BertForSequenceClassification(bert)
-    distilbert = transformers.DistilBertConfig(dim=48, n_layers=layers or 2, n_heads=4, hidden_dim=96, **common)
+    distilbert = transformers.DistilBertConfig(dim=32, n_layers=layers or 2, n_heads=2, hidden_dim=64, **common)
     return transformers.DistilBertForSequenceClassification(distilbert)
 
 
@@ -143,8 +160,16 @@ def _twin_tokenizer(words: Sequence[str]) -> Any:
 
 def forward(model: nn.Module, ids: Int64[Tensor, "batch length"], mask: Int64[Tensor, "batch length"]) -> Outputs:
     """Logits and pooled representations of a padded batch."""
-    outputs = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    outputs = model(input_ids=ids, attention_mask=_attention_mask(model, mask), output_hidden_states=True)
     return Outputs(outputs.logits, mean_pooled(outputs.hidden_states[-1], mask))
+
+
+def _attention_mask(model: nn.Module, mask: Int64[Tensor, "batch length"]) -> Tensor:
+    """Given a plain mask, transformers asks the device whether it has any zero, and so waits for it every step."""
+    config: Any = getattr(model, "config", None)
+    if getattr(config, "model_type", None) not in FULL_MASK_MODELS or config._attn_implementation != "sdpa":
+        return mask
+    return mask.bool()[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
 
 
 def mean_pooled(
@@ -156,8 +181,11 @@ def mean_pooled(
 
 
 def fingerprint(model: nn.Module) -> str:
-    """A hash of every weight, by name."""
-    digest = hashlib.sha256()
+    """A hash of the configuration and of every weight, by name."""
+    config: Any = getattr(model, "config", None)
+    described = {} if config is None else config.to_dict()
+    computed = {name: value for name, value in described.items() if name not in PROVENANCE_KEYS}
+    digest = hashlib.sha256(f"{type(model).__name__} {json.dumps(computed, sort_keys=True, default=str)}".encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())

@@ -1,6 +1,8 @@
 """Every name in the store, once: tags, metrics, artifacts, prefixes."""
 
 SCHEMA_VERSION = 1
+# Raised with each *Numbers* entry of the changelog: results before and after are not the same cell.
+NUMBERS_VERSION = 1
 PARAM_PREFIX = "cfg."
 
 # Tags
@@ -105,3 +107,4 @@ MEMORY_MB = "system/memory_mb"
 RESULT = "result.json"
 CONFIG = "config.toml"
 PREDICTIONS = "predictions.parquet"
+STEPS = "steps.parquet"

@@ -46,9 +46,7 @@ def endpoint() -> str:
     """The address of the hub, as HF_ENDPOINT has it."""
     address = os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT
     if not address.startswith(("https://", "http://")):
-        raise SettingError(
-            f"HF_ENDPOINT must be an address of http or https, got {address!r}: it is where the hub is"
-        )
+        raise SettingError(f"HF_ENDPOINT must be an address of http or https, got {address!r}: it is where the hub is")
     return address.rstrip("/")
 
 

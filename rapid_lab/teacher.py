@@ -24,10 +24,12 @@ from rapid_lab.method.calibration import fit_temperature
 from rapid_lab.method.update import TeacherSignals, teacher_signals
 from rapid_lab.method.validation import validate_batch
 from rapid_lab.models import fingerprint, load_classifier
+from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.loop import Job, Observer, train
 
+CHECKPOINT = "checkpoint.safetensors"
 POOLING = "mask-aware mean of the last hidden state"
 # Settings a teacher depends on besides its data and initial weights.
 TEACHER_SETTINGS = (
@@ -79,6 +81,7 @@ def ensure_teacher(task: TeacherTask, observer: Observer) -> Teacher:
         layers=task.settings.teacher_layers,
         num_labels=task.num_labels,
         seed=task.settings.teacher_seed,
+        setting="teacher_layers",
     )
     identity = teacher_identity(task, fingerprint(model))
     teacher_id = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -87,15 +90,17 @@ def ensure_teacher(task: TeacherTask, observer: Observer) -> Teacher:
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "signals.safetensors").exists():
             _build(task, model, folder, identity, observer)
+        # Here, not where it was read: a process killed in between leaves it to the next one.
+        (folder / CHECKPOINT).unlink(missing_ok=True)
     return open_teacher(folder, identity)
 
 
 def teacher_identity(task: TeacherTask, initial_weights: str) -> dict[str, Any]:
     """Everything the signals depend on, by name."""
-    flat = task.encoded.flat.numpy().tobytes()
     return {
         "initial_weights": initial_weights,
-        "tokens": hashlib.sha256(flat).hexdigest(),
+        "numbers_version": NUMBERS_VERSION,
+        "tokens": task.encoded.digest(),
         "data": task.data_hash,
         "split": task.split_hash,
         "pooling": POOLING,
@@ -107,7 +112,7 @@ def teacher_identity(task: TeacherTask, initial_weights: str) -> dict[str, Any]:
 def open_teacher(folder: Path, identity: dict[str, Any]) -> Teacher:
     """The signals of a folder; a stranger is refused, naming what differs."""
     tensors, facts = open_tensors(folder / "signals.safetensors")
-    known = facts["identity"]
+    known = facts.get("identity", {})
     differing = sorted(name for name in identity.keys() | known.keys() if identity.get(name) != known.get(name))
     if differing:
         raise DataError(f"the signals in {folder.name} are of another teacher: {', '.join(differing)} differ")
@@ -132,7 +137,7 @@ def _build(
         objective=Objective(settings),
         device=task.device,
         dtype=task.dtype,
-        checkpoint=folder / "checkpoint.safetensors",
+        checkpoint=folder / CHECKPOINT,
         observer=observer,
     )
     trained = train(job)
@@ -150,7 +155,6 @@ def _build(
     }
     save_tensors(folder / "model.safetensors", trained.weights, {"teacher_id": folder.name})
     save_tensors(folder / "signals.safetensors", predictions._asdict(), facts)
-    job.checkpoint.unlink(missing_ok=True)
 
 
 def serve(

@@ -68,9 +68,10 @@ class Objective:
         if teacher is not None and self.components.has_relations:
             relational, info = self.relations(outputs.pooled, teacher, epoch=epoch, step=step)
             total = total + self.settings.relation_weight * relational
-        spent = [torch.as_tensor(count, device=total.device) for count in info.spent]
+        # Filled on the device: a tensor made from a number on the host would be copied, and waited for.
+        spent = [torch.zeros_like(zero, dtype=torch.float64).add(count) for count in info.spent]
         terms = [total, cross_entropy, distillation, relational, info.ess_fraction, info.max_correction]
-        return total, torch.stack([value.detach().double() for value in (*spent, *terms)])
+        return total, torch.stack([*spent, *(value.detach().double() for value in terms)])
 
     def relations(
         self, pooled: Float[Tensor, "batch dim"], teacher: TeacherRows, *, epoch: int, step: int

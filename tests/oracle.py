@@ -271,9 +271,7 @@ def algorithm1(
     trusted = [max(score, reliability_floor) for score in reliability]
     weights = gated_weights(reliability, gate_strength)
     uncertain = [max(normalised_entropy(p), entropy_floor) for p in probs]
-    static_probs = normalise(
-        [u**entropy_power * r**reliability_power for u, r in zip(uncertain, trusted, strict=True)]
-    )
+    static_probs = normalise([u**entropy_power * r**reliability_power for u, r in zip(uncertain, trusted, strict=True)])
 
     # Step 3: the budget, and whether every pair is enumerated. Step 4: pilots, only while adaptive.
     budget = effective_budget(len(pairs), relation_budget, relation_cap)

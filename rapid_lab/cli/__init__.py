@@ -10,7 +10,11 @@ from rapid_lab.errors import DataError, SettingError
 
 COMMANDS = {
     "run": "one run, from a dataset to a tracked student",
+    "teacher": "the teacher of a dataset: fine-tuned, calibrated, cached",
+    "suite": "methods x seeds, each run once",
+    "demo": "the six methods on three seeds of the embedded twin",
     "account": "the paper's relation table from sizes alone, without training",
+    "doctor": "what is installed and found, what is missing, and the command that mends it",
 }
 
 

@@ -89,14 +89,10 @@ def _parse_examples(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="rapid-lab account", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="rapid-lab account", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: the paper's six)")
     parser.add_argument("--dataset", help=f"one of {', '.join(DATASETS)} (default: both)")
-    parser.add_argument(
-        "--train-examples", help=f"training examples, {RANGES['train_examples']} (N)", metavar="VALUE"
-    )
+    parser.add_argument("--train-examples", help=f"training examples, {RANGES['train_examples']} (N)", metavar="VALUE")
     for name in ACCOUNTED:
         parser.add_argument(SETTINGS[name].flag, help=SETTINGS[name].description, metavar="VALUE")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

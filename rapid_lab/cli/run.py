@@ -5,20 +5,31 @@ A finished run of the same settings is found, not repeated; an unfinished one go
 
 import argparse
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rapid_lab import names
 from rapid_lab.cli import Parser
 from rapid_lab.cli.progress import Lines
-from rapid_lab.config import SETTINGS, Value, read_config, resolve
+from rapid_lab.config import SETTINGS, Value, known, read_config, resolve
+from rapid_lab.errors import SettingError
+from rapid_lab.tracking.redaction import redact
+from rapid_lab.tracking.signals import Interrupted, orderly_end
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, run, print."""
+    with launched_run():
+        _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> None:
     parser = settings_parser("rapid-lab run", __doc__ or "")
     parser.add_argument("--force", action="store_true", help="run again though a finished run exists")
-    options = vars(parser.parse_args(_dashed(arguments)))
+    options = vars(parsed(parser, arguments))
     as_json, is_forced = options.pop("json"), options.pop("force")
     given = given_settings(options)
     settings = resolve(given)
@@ -62,9 +73,71 @@ def given_settings(options: dict[str, Any]) -> dict[str, Value]:
     return given
 
 
-def _dashed(arguments: Sequence[str]) -> list[str]:
-    """Option names with underscores, as `mlflow run -P` brings them, are the same options."""
-    return [word.replace("_", "-") if word.startswith("--") and "=" not in word else word for word in arguments]
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The options; a name that is none is refused with the names near to it."""
+    options, rest = parser.parse_known_args(_joined(arguments))
+    for word in rest:
+        if word.startswith("--"):
+            known(word[2:].partition("=")[0])
+    if rest:
+        raise SettingError(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """Names with underscores, as `mlflow run -P` brings them, are the same options; -1e-5 is a value.
+
+    >>> _joined(["--teacher_epochs", "1", "--data=my_folder", "--kd-weight", "-1e-5"])
+    ['--teacher-epochs', '1', '--data=my_folder', '--kd-weight=-1e-5']
+    """
+    words: list[str] = []
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        if word.startswith("--"):
+            words.append(name.replace("_", "-") + equals + value)
+        elif word[:1] == "-" and word != "-h" and words and words[-1].startswith("--") and "=" not in words[-1]:
+            words[-1] += f"={word}"
+        else:
+            words.append(word)
+    return words
+
+
+@contextmanager
+def launched_run() -> Iterator[None]:
+    """See to it that the run `mlflow run` made ends as what happened in this block, with the reason in it."""
+    run_id = os.environ.get("MLFLOW_RUN_ID")
+    if not run_id:
+        yield
+        return
+    with orderly_end():
+        try:
+            yield
+        except (Exception, Interrupted) as fault:
+            _settle(run_id, fault)
+            raise
+        _settle(run_id, None)
+
+
+def _settle(run_id: str, fault: BaseException | None) -> None:
+    """End a launched run that nothing has ended: a pointer as its target, one that came to nothing with the reason."""
+    # Here alone, since mlflow takes seconds and a command that nobody launched has nothing to settle.
+    from rapid_lab.tracking.door import client
+    from rapid_lab.tracking.runs import TrackedRun
+
+    try:
+        store = client()
+        run = store.get_run(run_id)
+        target = run.data.tags.get(names.POINTS_TO)
+        if target is not None:
+            status = store.get_run(target).info.status
+            store.set_terminated(run_id, "FAILED" if status == "RUNNING" else status)
+        elif run.info.status == "RUNNING" and fault is not None:
+            launched = TrackedRun(run_id, run.info.experiment_id, store)
+            launched.set_description(redact(str(fault)) or type(fault).__name__)
+            launched.finish("KILLED" if isinstance(fault, Interrupted) else "FAILED")
+    except Exception as error:
+        # What happened in the block matters more than a store that cannot be told of it.
+        Lines("", 1).say(f"the run {run_id} could not be ended in the tracking store: {redact(str(error))}")
 
 
 def _rendered(summary: dict[str, Any]) -> str:
@@ -72,9 +145,7 @@ def _rendered(summary: dict[str, Any]) -> str:
     lines = [f"{summary['method']} on {summary['dataset']}: {found} (run {summary['run_id']})"]
     report = summary["report"]
     if report:
-        lines.append(
-            f"report split: {report['correct']} of {report['total']} right, {100 * report['accuracy']:.2f} %"
-        )
+        lines.append(f"report split: {report['correct']} of {report['total']} right, {100 * report['accuracy']:.2f} %")
     relations, steps = summary["relations"], summary["steps"]
     lines.append(f"relations a batch: {relations['main'] / steps:.3f} main, {relations['pilot'] / steps:.3f} pilot")
     return "\n".join(lines)

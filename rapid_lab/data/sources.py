@@ -63,9 +63,7 @@ class TextData:
         return self.source == "twin"
 
 
-def find_data(
-    dataset: str, data: str, *, text_column: str | None = None, label_column: str | None = None
-) -> TextData:
+def find_data(dataset: str, data: str, *, text_column: str | None = None, label_column: str | None = None) -> TextData:
     """The dataset from where `data` says; faults of names, files and content are raised here, before any model."""
     check_names(dataset, data)
     columns = Columns(text_column, label_column)
@@ -107,9 +105,7 @@ def _check_place(dataset: str, data: str, *, is_folder: bool) -> None:
     if data not in PLACES and not Path(data).expanduser().is_dir():
         raise SettingError(f"data must be auto, hub, twin or a folder, got {data!r}: {nearest(data, PLACES)}")
     if dataset not in DATASETS and data not in ("auto", "hub"):
-        raise SettingError(
-            f"data must be auto or hub for {dataset}, got {data!r}: it has neither twin nor local copy"
-        )
+        raise SettingError(f"data must be auto or hub for {dataset}, got {data!r}: it has neither twin nor local copy")
 
 
 def _local_copy(dataset: str) -> Path | None:

@@ -25,12 +25,12 @@ class TwinParameters:
     """Everything the corpus depends on."""
 
     classes: int
-    topic_words: int = 300  # words that belong to one class, for each class
+    topic_words: int = 380  # words that belong to one class, for each class
     shared_words: int = 400  # words that tell nothing
-    zipf_power: float = 0.7  # how much more frequent the first words of a topic are than its last
+    zipf_power: float = 0.4  # how much more frequent the first words of a topic are than its last
     shortest_text: int = 8
     longest_text: int = 24
-    topic_share: float = 0.5  # of the words of a text
+    topic_share: float = 0.42  # of the words of a text
     ambiguous_share: float = 0.15  # of the texts
     borrowed_share: float = 0.35  # of the topic words of an ambiguous text
     label_noise: float = 0.01

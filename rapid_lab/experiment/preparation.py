@@ -19,13 +19,12 @@ from rapid_lab.data import twin
 from rapid_lab.data.sources import TextData, check_names, find_data
 from rapid_lab.data.splits import Split, split_indices
 from rapid_lab.models import find_model, fingerprint, load_classifier, load_tokenizer
+from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher
 from rapid_lab.terms import Objective
 from rapid_lab.training.loop import Observer
 from rapid_lab.training.resources import choose_device, choose_dtype
 
-# Raised with each *Numbers* entry of the changelog: results before and after are not the same cell.
-NUMBERS_VERSION = 1
 # Where things come from does not change a number: the hashes of what was found there are in the identity instead.
 PLACES = {"data", "dataset", "text_column", "label_column", "teacher_model", "student_model"}
 
@@ -126,7 +125,7 @@ def run_identity(
         "precision": str(dtype),
         "data": data.data_hash,
         "split": split.indices_hash,
-        "tokens": hashlib.sha256(encoded.flat.numpy().tobytes()).hexdigest(),
+        "tokens": encoded.digest(),
         "student": fingerprint(model),
         "teacher": teacher.teacher_id if teacher else None,
         "numbers_version": NUMBERS_VERSION,

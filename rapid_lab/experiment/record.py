@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from rapid_lab import names
-from rapid_lab.experiment.preparation import NUMBERS_VERSION, Prepared
+from rapid_lab.experiment.preparation import Prepared
+from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.objectives import METHODS
+from rapid_lab.tracking.artifacts import log_dataset
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.provenance import provenance, source_hash
 from rapid_lab.tracking.runs import TrackedRun
@@ -120,10 +122,28 @@ def description(prepared: Prepared, document: dict[str, Any]) -> str:
     return "\n\n".join(lines)
 
 
-def write_predictions(path: Path, labels: Tensor, logits: Tensor) -> None:
+def log_data(prepared: Prepared, tracked: TrackedRun) -> None:
+    """The data set as an input of the run."""
+    rows = {"train": len(prepared.split.train), "selection": len(prepared.split.selection)}
+    data = prepared.data
+    log_dataset(tracked, name=data.name, digest=data.data_hash, source=data.source, rows=rows)
+
+
+def step_table(table: Tensor) -> pa.Table:
+    """Every step with every column that the store has, in one file that loads at once."""
+    columns = {name: column.tolist() for name, column in zip(COLUMNS, table.unbind(1), strict=True)}
+    return pa.table({"step": list(range(1, len(table) + 1)), **columns})
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """As parquet."""
+    pyarrow.parquet.write_table(table, path)
+
+
+def predictions(labels: Tensor, logits: Tensor) -> pa.Table:
     """One row for each example of the report split."""
     probs = torch.softmax(logits.double(), dim=1)
-    table = pa.table(
+    return pa.table(
         {
             "row": pa.array(range(len(labels)), pa.int64()),
             "label": pa.array(labels.tolist(), pa.int64()),
@@ -131,7 +151,6 @@ def write_predictions(path: Path, labels: Tensor, logits: Tensor) -> None:
             "probs": pa.array(probs.tolist(), pa.list_(pa.float64())),
         }
     )
-    pyarrow.parquet.write_table(table, path)
 
 
 def read_result(tracked: TrackedRun) -> dict[str, Any]:

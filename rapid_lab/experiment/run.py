@@ -15,16 +15,20 @@ from rapid_lab import names
 from rapid_lab.batches import encode
 from rapid_lab.config import Value, written_config
 from rapid_lab.experiment import record
+from rapid_lab.experiment.duration import duration_notice
 from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data
+from rapid_lab.experiment.store import current_experiment
 from rapid_lab.files import cache_folder
 from rapid_lab.teacher import serve
 from rapid_lab.terms import Objective
+from rapid_lab.tracking.artifacts import log_student
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, make_pointer, start_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
-from rapid_lab.tracking.store import experiment_id, find_runs, prepare_store
+from rapid_lab.tracking.store import find_runs, prepare_store
+from rapid_lab.tracking.system import SystemSampler
 from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.ledger import COLUMNS
-from rapid_lab.training.loop import Job, Observer, Trained, train
+from rapid_lab.training.loop import Job, Observer, train
 
 
 @dataclass(frozen=True)
@@ -70,23 +74,21 @@ def run_experiment(
 ) -> Outcome:
     """The run of these settings, however much of it exists already."""
     settings, data = prepare_data(given)
-    for warning in data.warnings:
-        watcher.say(warning)
+    for line in (*data.warnings, duration_notice(settings, data)):
+        if line:
+            watcher.say(line)
     prepare_store()
-    experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(
-        os.environ.get("MLFLOW_EXPERIMENT_NAME", "Default")
-    )
+    experiment = current_experiment()
     prepared = prepare(settings, data, watcher)
     folder = cache_folder() / "runs" / prepared.config_id
     folder.mkdir(parents=True, exist_ok=True)
     # A second process with the same settings waits here, and then finds the run finished.
-    with FileLock(folder.with_suffix(".lock")):
+    with FileLock(folder.with_suffix(".lock")), orderly_end():
         tracked, is_finished = claim(prepared, experiment, parent_run_id, is_forced=is_forced)
         if is_finished:
             result = record.read_result(tracked)
             return Outcome(tracked.run_id, prepared.config_id, True, result, data.warnings)
-        with orderly_end():
-            result = carry_out(prepared, tracked, folder, watcher)
+        result = carry_out(prepared, tracked, folder, watcher)
     return Outcome(tracked.run_id, prepared.config_id, False, result, data.warnings)
 
 
@@ -123,12 +125,18 @@ def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Ob
     try:
         tracked.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in record.params(prepared).items()})
         tracked.log_artifact_text(names.CONFIG, written_config(prepared.settings))
-        trained = train(student_job(prepared, folder, Tracker(tracked, watcher)))
+        record.log_data(prepared, tracked)
+        with SystemSampler(tracked.log_metrics, first_step=tracked.next_step(names.CPU_PERCENT)):
+            trained = train(student_job(prepared, folder, Tracker(tracked, watcher)))
+        prepared.model.load_state_dict(trained.weights)
         result = record.result(prepared, trained)
         if prepared.settings.report == "once":
-            result["report"] = report(prepared, trained, tracked)
+            result["report"] = report(prepared, tracked)
         tracked.log_metrics(len(trained.table), record.final_metrics(result))
+        keep_table(tracked, names.STEPS, record.step_table(trained.table))
         tracked.log_artifact_text(names.RESULT, json.dumps(result, indent=1))
+        if prepared.settings.log_model:
+            log_student(tracked, prepared.model.cpu().eval(), prepared.tokenizer)
         tracked.flush()
         tracked.set_tags({names.COMPLETE: "true"})
         tracked.set_description(record.description(prepared, result))
@@ -164,15 +172,19 @@ def student_job(prepared: Prepared, folder: Path, observer: Observer) -> Job:
     )
 
 
-def report(prepared: Prepared, trained: Trained, tracked: TrackedRun) -> dict[str, Any]:
+def keep_table(tracked: TrackedRun, name: str, table: Any) -> None:
+    """A parquet table as an artifact."""
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / name
+        record.write_table(path, table)
+        tracked.log_artifact_file(path)
+
+
+def report(prepared: Prepared, tracked: TrackedRun) -> dict[str, Any]:
     """The selected student on the report split, read here and nowhere else."""
     examples = prepared.data.read_report()
     encoded = encode(prepared.tokenizer, examples.texts, examples.labels, max_length=prepared.settings.max_length)
-    prepared.model.load_state_dict(trained.weights)
     logits = predict(prepared.model, encoded, prepared.device, prepared.dtype).logits
-    with tempfile.TemporaryDirectory() as temporary:
-        path = Path(temporary) / names.PREDICTIONS
-        record.write_predictions(path, encoded.labels, logits)
-        tracked.log_artifact_file(path)
+    keep_table(tracked, names.PREDICTIONS, record.predictions(encoded.labels, logits))
     result = score(logits, encoded.labels)
     return {"split": prepared.data.report_name, **result._asdict(), "accuracy": result.accuracy}

@@ -155,8 +155,7 @@ def _by_features(
                 continue
             for rows in slices(len(student), TILE):
                 slope = (
-                    unit(student[rows], torch.float64) @ student_gram
-                    - unit(teacher[rows], torch.float64) @ cross_gram
+                    unit(student[rows], torch.float64) @ student_gram - unit(teacher[rows], torch.float64) @ cross_gram
                 )
                 gradient[rows, panel] += 2 * share * weights[rows, None] * slope
     for rows in slices(len(student), TILE):

@@ -1,5 +1,6 @@
 """What a number was made with: source, lock file, commit, versions, hardware, command. No mlflow, no torch."""
 
+import functools
 import hashlib
 import os
 import platform
@@ -32,6 +33,7 @@ PACKAGES = ("torch", "transformers", "datasets", "mlflow", "numpy")
 MIB = 2**20
 
 
+@functools.cache
 def source_hash(package: Path = PACKAGE) -> str:
     """SHA-256 over the package's Python files, their relative paths and contents, in the order of the paths."""
     digest = hashlib.sha256()

@@ -9,9 +9,7 @@ MASK = "***"
 _SECRET = r"(?=[\w.-]*?(?:passw|pwd|secret|token(?!iz)|api[_-]?key|credential))[\w.-]++"  # noqa: S105
 # Greedy to the last @, because a password may hold one: rather too much hidden than a tail shown.
 _URI = re.compile(r"(?P<head>(?<![\w+.-])[a-zA-Z][\w+.-]*://[^\s/:@'\"]*):[^\s'\"]*@")
-_PAIR = re.compile(
-    rf"(?P<head>(?<![\w.-]){_SECRET}['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s&,;'\"]+)", re.IGNORECASE
-)
+_PAIR = re.compile(rf"(?P<head>(?<![\w.-]){_SECRET}['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s&,;'\"]+)", re.IGNORECASE)
 _FLAG = re.compile(rf"(?P<head>(?<!\S)--?{_SECRET}\s+)(?!-)\S+", re.IGNORECASE)
 _BEARER = re.compile(r"(?P<head>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
 _SECRET_FLAG = re.compile(rf"--?{_SECRET}", re.IGNORECASE)

@@ -66,6 +66,10 @@ class TrackedRun:
         """Give the values of one step to the writer; what a resumed run has in the store already is left out."""
         self.writer.put(step, values, timestamp_ms)
 
+    def next_step(self, key: str) -> int:
+        """The first step of this metric that the store does not have."""
+        return self.stored_steps.get(key, -1) + 1
+
     def log_artifact_text(self, name: str, text: str) -> None:
         """Keep a text as an artifact; folders in the name are made."""
         with told_as(f"keeping {name} of run {self.run_id}"):
@@ -152,13 +156,9 @@ def _existing(client: MlflowClient, run_id: str) -> Run:
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
-        raise SettingError(
-            f"run id must name a run of the tracking store, got {run_id!r}: {reason(error)}"
-        ) from error
+        raise SettingError(f"run id must name a run of the tracking store, got {run_id!r}: {reason(error)}") from error
     if run.info.lifecycle_stage != "active":
-        raise SettingError(
-            f"run id must not name a deleted run, got {run_id!r}: `mlflow runs restore` brings it back"
-        )
+        raise SettingError(f"run id must not name a deleted run, got {run_id!r}: `mlflow runs restore` brings it back")
     return run
 
 

@@ -45,6 +45,13 @@ class SystemSampler:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
+    def __enter__(self) -> "SystemSampler":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def _work(self) -> None:
         while not self._stopped.wait(self._interval_seconds):
             try:

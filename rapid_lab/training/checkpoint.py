@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rapid_lab.errors import DataError
 from rapid_lab.files import open_tensors, save_tensors
+from rapid_lab.reach import said
 
 
 @dataclass
@@ -23,6 +25,7 @@ class Progress:
     seconds: float = 0.0
     parts: int = 1
     selected_epoch: int = 0
+    scaler: dict[str, float] = field(default_factory=dict)  # of the gradients, in fp16
     epochs: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -40,22 +43,25 @@ def save_checkpoint(
 def load_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer) -> tuple[Progress, Tensor, dict[str, Tensor]]:
     """Put model and optimizer back, and return the progress, the ledger so far and the selected weights."""
     tensors, description = open_tensors(path)
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "selected": {}, "optimizer": {}}
-    for name, tensor in tensors.items():
-        kind, _, rest = name.partition("/")
-        if rest:
-            parts[kind][rest] = tensor
-    model.load_state_dict(parts["model"])
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "selected": {}, "optimizer": {}, "ledger": {}}
     state = optimizer.state_dict()
     state["state"] = {}
-    for name, tensor in parts["optimizer"].items():
-        index, _, key = name.partition("/")
-        state["state"].setdefault(int(index), {})[key] = tensor.clone()
-    optimizer.load_state_dict(state)
-    selected = {name: tensor.clone() for name, tensor in parts["selected"].items()}
-    progress = Progress(**description)
+    try:
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition("/")
+            parts[kind][rest] = tensor
+        for name, tensor in parts["optimizer"].items():
+            index, _, key = name.partition("/")
+            state["state"].setdefault(int(index), {})[key] = tensor.clone()
+        model.load_state_dict(parts["model"])
+        optimizer.load_state_dict(state)
+        progress, table = Progress(**description), tensors["ledger"].clone()
+    except (KeyError, TypeError, ValueError, RuntimeError) as fault:
+        raise DataError(
+            f"{path.name} in {path.parent.name} is of another training: {said(fault)}. Remove it to begin anew"
+        ) from fault
     progress.parts += 1
-    return progress, tensors["ledger"].clone(), selected
+    return progress, table, {name: tensor.clone() for name, tensor in parts["selected"].items()}
 
 
 def copied(model: nn.Module) -> dict[str, Tensor]:
@@ -63,10 +69,10 @@ def copied(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
 
 
-def adamw(model: nn.Module, *, learning_rate: float, weight_decay: float, device: torch.device) -> Optimizer:
-    """AdamW, without decay on biases and normalisation, fused on CUDA."""
+def adamw(model: nn.Module, *, learning_rate: float, weight_decay: float) -> Optimizer:
+    """AdamW, fused, without decay on biases and normalisation."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     decayed = [parameter for _, parameter in named if parameter.ndim > 1]
     plain = [parameter for _, parameter in named if parameter.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=learning_rate, fused=device.type == "cuda" or None)
+    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)

@@ -1,23 +1,26 @@
 """The only training loop: every method and the teacher itself go through it.
 
 Nothing in a step waits for the device. Counts and losses stay there until the ledger is flushed; a step that is not
-finite is found then, before the next checkpoint is written.
+finite is found then, before the next checkpoint is written. A signal to end the process waits for the end of the
+step, so that a checkpoint is written first.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from rapid_lab.batches import Encoded, epoch_batches
+from rapid_lab.errors import SettingError
 from rapid_lab.models import forward
 from rapid_lab.seeds import seed_dropout
 from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.training.checkpoint import Progress, adamw, copied, load_checkpoint, save_checkpoint
 from rapid_lab.training.evaluation import Score, predict, score
+from rapid_lab.training.interruption import PostponedSignals
 from rapid_lab.training.ledger import Ledger
 from rapid_lab.training.resources import PeakMemory, Stopwatch, autocast
 
@@ -25,8 +28,13 @@ FLUSH_STEPS = 50
 CHECKPOINT_STEPS = 500
 
 
+@runtime_checkable
 class Observer(Protocol):
-    """Who is told what happens: the tracking store, a progress bar."""
+    """Who is told what happens: the tracking store, a progress bar.
+
+    A resumed training tells everything up to its checkpoint once more: what was told before a kill may not have
+    reached a store.
+    """
 
     def steps(self, first: int, table: Tensor) -> None:
         """Rows of the ledger's columns for the steps from `first` on, counted from 1."""
@@ -63,21 +71,30 @@ class Trained(NamedTuple):
 
 def train(job: Job) -> Trained:
     """Train to the end, going on from the checkpoint if there is one."""
+    with PostponedSignals() as ending:
+        return _train(job, ending)
+
+
+def _train(job: Job, ending: PostponedSignals) -> Trained:
     settings, device, model = job.objective.settings, job.device, job.model
+    if job.objective.needs_teacher and job.teacher is None:
+        raise SettingError(f"method must be student_ce without a teacher, got {settings.method!r}: it learns from one")
     model.to(device).train()
-    optimizer = adamw(model, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, device=device)
+    optimizer = adamw(model, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
     progress, selected = Progress(), dict[str, Tensor]()
     ledger = Ledger(device, peak_mb=PeakMemory(device), on_rows=job.observer.steps)
-    if job.checkpoint.exists():
-        progress, table, selected = load_checkpoint(job.checkpoint, model, optimizer)
-        ledger.restore(table)
-    watch = Stopwatch(device, progress.seconds)
     scaler = torch.amp.GradScaler(device.type, enabled=job.dtype == torch.float16)
     forward_batch = torch.compile(forward) if settings.compile and device.type == "cuda" else forward
     num_batches = -(-len(job.train) // settings.batch_size)
+    if job.checkpoint.exists():
+        progress, table, selected = load_checkpoint(job.checkpoint, model, optimizer)
+        ledger.restore(table)
+        scaler.load_state_dict(progress.scaler)
+        tell_again(job.observer, progress, table, num_batches)
+    watch = Stopwatch(device, progress.seconds)
 
     def save() -> None:
-        progress.seconds = watch.seconds
+        progress.seconds, progress.scaler = watch.seconds, scaler.state_dict()
         save_checkpoint(job.checkpoint, progress, model, optimizer, ledger.table(), selected)
 
     for epoch in range(progress.epoch, settings.epochs + 1):
@@ -105,18 +122,22 @@ def train(job: Job) -> Trained:
             total, record = job.objective.loss(outputs, batch.labels, teacher, epoch=epoch, step=step)
             scaler.scale(total).backward()
             scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad(set_to_none=True)
-            ledger.end_step(record, batch.rows)
+            # In fp16 a gradient may overflow: the scaler leaves such a step out and goes on with a smaller scale.
+            ledger.end_step(record, batch.rows, torch.zeros_like(norm) if scaler.is_enabled() else norm)
 
-            progress.step = step + 1
-            if (done + 1) % FLUSH_STEPS == 0:
+            progress.step, done = step + 1, done + 1
+            # The last step of an epoch is saved below, with its evaluation.
+            is_saved = (ending.is_asked or done % CHECKPOINT_STEPS == 0) and progress.step < num_batches
+            if is_saved or done % FLUSH_STEPS == 0:
                 watch.stop()
                 ledger.flush()
-                if (done + 1) % CHECKPOINT_STEPS == 0 and progress.step < num_batches:
+                if is_saved:
                     save()
+                    ending.deliver()
                 watch.start()
         watch.stop()
         ledger.flush()
@@ -129,7 +150,16 @@ def train(job: Job) -> Trained:
         progress.epoch, progress.step = epoch + 1, 0
         job.observer.epoch(epoch * num_batches, summary)
         save()
+        ending.deliver()
     return Trained(selected, progress, ledger.table())
+
+
+def tell_again(observer: Observer, progress: Progress, table: Tensor, num_batches: int) -> None:
+    """Everything up to a checkpoint, for a store that may have missed the last of it."""
+    if len(table):
+        observer.steps(1, table)
+    for record in progress.epochs:
+        observer.epoch(record["epoch"] * num_batches, record)
 
 
 def learning_rate_factor(step: int, num_steps: int, *, warmup_fraction: float) -> float:

@@ -1,10 +1,12 @@
 """Device, precision, peak memory and training time of one run."""
 
 import contextlib
+import os
 import resource
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import torch
@@ -24,6 +26,9 @@ def choose_device(device: str) -> torch.device:
         keep_freed_memory()
         return torch.device("cpu")
     torch.backends.cuda.matmul.fp32_precision = "tf32"
+    # A resumed run ends with the same bits where CUDA has deterministic kernels; where not, torch says so.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
     return torch.device("cuda")
 
 
@@ -52,15 +57,25 @@ class PeakMemory:
         self.device = device
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
+        else:
+            # Linux forgets the peak of what came before in this process, such as the teacher's training.
+            with contextlib.suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.start = psutil.Process().memory_info().rss
 
     def __call__(self) -> float:
         """The peak so far."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) / _MIB
-        # ru_maxrss is the peak of the whole process, in KiB on Linux and bytes on macOS.
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        return max(0.0, (peak - self.start) / _MIB)
+        return max(0.0, (_peak_resident_bytes() - self.start) / _MIB)
+
+
+def _peak_resident_bytes() -> int:
+    if sys.platform == "linux":
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    # The peak of the whole process, in bytes on macOS and KiB elsewhere.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 class Stopwatch:

@@ -83,8 +83,7 @@ def test_ten_epochs_mix_as_the_paper_says() -> None:
 @given(st.integers(1, 50), st.integers(0, 60), st.floats(0, 1))
 def test_the_last_epoch_always_reaches_the_largest_mix(epochs: int, warmup: int, largest: float) -> None:
     mixes = [
-        residual_mix_at(t, epochs=epochs, warmup_epochs=warmup, max_residual_mix=largest)
-        for t in range(1, epochs + 1)
+        residual_mix_at(t, epochs=epochs, warmup_epochs=warmup, max_residual_mix=largest) for t in range(1, epochs + 1)
     ]
     assert mixes[-1] == largest
     assert mixes == sorted(mixes)

@@ -54,9 +54,7 @@ def test_proposition_3_the_correction_is_bounded_by_one_over_the_pair_defence(pr
 
 @pytest.mark.parametrize("endpoint_defense", [0.0, 0.05])
 @pytest.mark.parametrize("pair_defense", [0.1, 1e-9, 1e-60])
-def test_the_uniform_share_is_the_pair_defence_to_the_last_digit(
-    endpoint_defense: float, pair_defense: float
-) -> None:
+def test_the_uniform_share_is_the_pair_defence_to_the_last_digit(endpoint_defense: float, pair_defense: float) -> None:
     proposal = build_proposal(SKEWED, endpoint_defense=endpoint_defense, pair_defense=pair_defense)
     assert float(proposal.uniform_share) == pair_defense
 

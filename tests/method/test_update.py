@@ -256,9 +256,7 @@ def test_uniforms_too_narrow_or_too_coarse_are_refused(uniforms: torch.Tensor) -
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_signals_need_one_label_for_each_row_and_two_classes() -> None:
     case = make_case(6)
-    with pytest.raises(
-        SettingError, match="logits, labels must have one row for each example, got logits 6, labels 1"
-    ):
+    with pytest.raises(SettingError, match="logits, labels must have one row for each example, got logits 6, labels 1"):
         teacher_signals(case.logits, case.labels[:1], temperature=1.0, **case.scores)
     with pytest.raises(SettingError, match="at least 2 classes, got 1"):
         teacher_signals(case.logits[:, :1], 0 * case.labels, temperature=1.0, **case.scores)

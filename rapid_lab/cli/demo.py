@@ -1,0 +1,23 @@
+"""The six methods on three seeds of the embedded twin: minutes on a laptop, no GPU, no network.
+
+The twin's texts are generated and its models small, so the table shows how the laboratory works, not which method is
+better on real data. Every option of `suite` is one of `demo`.
+"""
+
+from collections.abc import Sequence
+
+from rapid_lab.cli import suite
+
+CLOSING = """
+Browse the runs:  mlflow ui --backend-store-uri {uri}
+Twin texts are generated: no number above is a result on real data."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """The suite on the twin, and where to look next."""
+    suite.run(["--data", "twin", "--log-model", "false", *arguments])
+    if "--json" not in arguments:
+        from rapid_lab.tracking.door import tracking_uri
+        from rapid_lab.tracking.redaction import redact
+
+        print(CLOSING.format(uri=redact(tracking_uri())))

@@ -1,0 +1,29 @@
+"""The teacher of a dataset: fine-tuned, calibrated and cached, or found if it is."""
+
+import json
+from collections.abc import Sequence
+
+from rapid_lab.cli.progress import Lines
+from rapid_lab.cli.run import given_settings, settings_parser
+from rapid_lab.config import resolve
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Parse, make the teacher, print what is known of it."""
+    options = vars(settings_parser("rapid-lab teacher", __doc__ or "").parse_args(arguments))
+    as_json = options.pop("json")
+    given = given_settings(options)
+    settings = resolve(given)
+
+    from rapid_lab.experiment.teacher import teacher_experiment
+
+    summary = teacher_experiment(given, Lines(f"teacher {settings.dataset}", settings.teacher_epochs))
+    if as_json:
+        print(json.dumps(summary, indent=1))
+        return
+    print(f"teacher {summary['teacher_id']} of {summary['dataset']} (run {summary['run_id']})")
+    before, after = summary["nll_before"], summary["nll_after"]
+    print(f"temperature {summary['temperature']:.4f}: selection NLL {before:.4f} to {after:.4f}")
+    if summary["report"]:
+        report = summary["report"]
+        print(f"report split: {report['correct']} of {report['total']} right, {100 * report['accuracy']:.2f} %")

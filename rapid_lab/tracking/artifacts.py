@@ -1,0 +1,36 @@
+"""What a run keeps besides numbers: the data it read, and the student as a model others can load."""
+
+import json
+from typing import Any
+
+from mlflow.entities import Dataset, DatasetInput, InputTag
+
+from rapid_lab.tracking.door import told_as
+from rapid_lab.tracking.provenance import versions
+from rapid_lab.tracking.runs import TrackedRun
+
+MODEL_NAME = "student"
+
+
+def log_dataset(run: TrackedRun, *, name: str, digest: str, source: str, rows: dict[str, int]) -> None:
+    """The data as an input of the run, with the number of rows of each part."""
+    dataset = Dataset(name, digest[:36], "rapid-lab", json.dumps({"source": source}), profile=json.dumps(rows))
+    entry = DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
+    with told_as(f"logging the data of run {run.run_id}"):
+        run.client.log_inputs(run.run_id, [entry])
+
+
+def log_student(run: TrackedRun, model: Any, tokenizer: Any) -> None:
+    """The selected student as an MLflow model: a transformers pipeline for text classification."""
+    import mlflow.transformers
+
+    found = versions()
+    # Named here, or MLflow would load the model in another process to find them out.
+    requirements = [f"{name}=={found[name].partition('+')[0]}" for name in ("torch", "transformers", "mlflow")]
+    with told_as(f"logging the model of run {run.run_id}"), mlflow.start_run(run_id=run.run_id):
+        mlflow.transformers.log_model(
+            transformers_model={"model": model, "tokenizer": tokenizer},
+            name=MODEL_NAME,
+            task="text-classification",
+            pip_requirements=requirements,
+        )
