@@ -16,7 +16,7 @@ from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.objectives import METHODS
 from rapid_lab.tracking.artifacts import log_dataset
 from rapid_lab.tracking.door import client
-from rapid_lab.tracking.provenance import provenance, source_hash
+from rapid_lab.tracking.provenance import SOURCE_HASH, provenance
 from rapid_lab.tracking.runs import TrackedRun
 from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import Trained
@@ -42,7 +42,7 @@ def tags(prepared: Prepared) -> dict[str, str]:
         names.RESUMED: "false",
         names.CONFIG_ID: prepared.config_id,
         names.TEACHER_ID: prepared.teacher.teacher_id if prepared.teacher else "none",
-        names.SOURCE_HASH: source_hash(),
+        names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
         names.REPORT: prepared.settings.report,
     }

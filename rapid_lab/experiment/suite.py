@@ -9,7 +9,7 @@ from typing import Any
 from rapid_lab import names
 from rapid_lab.config import Value
 from rapid_lab.experiment.store import current_experiment
-from rapid_lab.tracking.provenance import source_hash
+from rapid_lab.tracking.provenance import SOURCE_HASH
 from rapid_lab.tracking.runs import start_run
 from rapid_lab.tracking.signals import orderly_end
 from rapid_lab.tracking.store import prepare_store
@@ -22,7 +22,7 @@ def run_suite(given: Mapping[str, Value], methods: Sequence[str], seeds: Sequenc
     prepare_store()
     tags = {
         names.KIND: names.SUITE,
-        names.SOURCE_HASH: source_hash(),
+        names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
     }
     parent = start_run(current_experiment(), f"suite {given.get('dataset', 'agnews')}", tags)

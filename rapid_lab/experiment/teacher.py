@@ -11,7 +11,7 @@ from rapid_lab.experiment.preparation import prepare_data, prepare_teacher, twin
 from rapid_lab.experiment.store import current_experiment
 from rapid_lab.models import find_model, load_classifier, load_tokenizer
 from rapid_lab.teacher import Teacher
-from rapid_lab.tracking.provenance import source_hash
+from rapid_lab.tracking.provenance import SOURCE_HASH
 from rapid_lab.tracking.runs import start_run
 from rapid_lab.tracking.store import find_runs, prepare_store
 from rapid_lab.training.evaluation import predict, score
@@ -45,7 +45,7 @@ def record_teacher(
         names.DATASET: data.name,
         names.DATA_SOURCE: data.source,
         names.DEVICE: settings.device,
-        names.SOURCE_HASH: source_hash(),
+        names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
     }
     run = start_run(experiment, f"teacher {data.name}", tags)

@@ -1,6 +1,5 @@
 """What a number was made with: source, lock file, commit, versions, hardware, command. No mlflow, no torch."""
 
-import functools
 import hashlib
 import os
 import platform
@@ -33,7 +32,6 @@ PACKAGES = ("torch", "transformers", "datasets", "mlflow", "numpy")
 MIB = 2**20
 
 
-@functools.cache
 def source_hash(package: Path = PACKAGE) -> str:
     """SHA-256 over the package's Python files, their relative paths and contents, in the order of the paths."""
     digest = hashlib.sha256()
@@ -43,6 +41,10 @@ def source_hash(package: Path = PACKAGE) -> str:
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+# Of the code as it was when this process read it: a file that changes later has not run here.
+SOURCE_HASH = source_hash()
 
 
 def lock_hash(root: Path = ROOT) -> str | None:
@@ -116,7 +118,7 @@ def command_line() -> str:
 def provenance() -> dict[str, Any]:
     """All of it, as JSON takes it."""
     return {
-        "source_hash": source_hash(),
+        "source_hash": SOURCE_HASH,
         "lock_hash": lock_hash(),
         "git": git_state(),
         "versions": versions(),
