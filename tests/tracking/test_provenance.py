@@ -83,7 +83,8 @@ def test_all_of_it_is_json() -> None:
 
 def test_provenance_imports_neither_mlflow_nor_torch() -> None:
     light = "errors, provenance, signals, system"
-    program = f"import rapid_lab.names; from rapid_lab.tracking import {light}; provenance.provenance(); import sys; print(*sys.modules)"
+    imports = f"import sys, rapid_lab.names; from rapid_lab.tracking import {light}"
+    program = f"{imports}; provenance.provenance(); print(*sys.modules)"
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], check=True, cwd=root, capture_output=True, text=True)
     assert not {"mlflow", "torch"} & set(done.stdout.split())
