@@ -15,13 +15,10 @@ from rapid_lab.experiment.preparation import Prepared
 from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.objectives import METHODS
 from rapid_lab.tracking.artifacts import log_dataset
-from rapid_lab.tracking.door import client
 from rapid_lab.tracking.provenance import SOURCE_HASH, provenance
 from rapid_lab.tracking.runs import TrackedRun
 from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import Trained
-
-__all__ = ["client"]
 
 
 def run_name(prepared: Prepared) -> str:

@@ -22,6 +22,7 @@ from rapid_lab.files import cache_folder
 from rapid_lab.teacher import serve
 from rapid_lab.terms import Objective
 from rapid_lab.tracking.artifacts import log_student
+from rapid_lab.tracking.door import client
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, make_pointer, start_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.store import find_runs, prepare_store
@@ -114,7 +115,7 @@ def claim(
     if launched is not None:
         make_pointer(launched, usable[0].run_id)
     if finished:
-        return TrackedRun(usable[0].run_id, experiment, record.client()), True
+        return TrackedRun(usable[0].run_id, experiment, client()), True
     tracked = adopt_run(usable[0].run_id)
     tracked.set_tags({names.RESUMED: "true"})
     return tracked, False
