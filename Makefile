@@ -41,7 +41,7 @@ bench: setup ## measure, and write dated reports to benchmarks/reports
 
 lock: ## make requirements.lock anew (needs uv); torch stays out, see docs/decisions
 	printf 'torch\n' > $(VENV)/excluded.txt
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 		--no-header --excludes $(VENV)/excluded.txt --output-file requirements.lock
 
 clean: ## remove .venv and what tools leave behind

@@ -9,10 +9,12 @@ PARAM_PREFIX = "cfg."
 METHOD = "rapid.method"
 DATASET = "rapid.dataset"
 DATA_SOURCE = "rapid.data_source"
+DATA_HASH = "rapid.data_hash"
 COMPLETE = "rapid.complete"
 BIASED = "rapid.biased"
 KIND = "rapid.kind"
 DEVICE = "rapid.device"
+HARDWARE = "rapid.hardware"
 RESUMED = "rapid.resumed"
 CONFIG_ID = "rapid.config_id"
 TEACHER_ID = "rapid.teacher_id"
@@ -20,6 +22,8 @@ SOURCE_HASH = "rapid.source_hash"
 SCHEMA = "rapid.schema_version"
 POINTS_TO = "rapid.points_to"
 REPORT = "rapid.report"
+STUDY_NAME = "rapid.study"
+TRIAL_NUMBER = "rapid.trial"
 
 # Tags that the MLflow UI reads
 DESCRIPTION = "mlflow.note.content"
@@ -81,6 +85,7 @@ MEAN_MAIN = "relations/mean_main"
 MEAN_PILOT = "relations/mean_pilot"
 MEAN_UNIQUE_MAIN = "relations/mean_unique_main"
 MEAN_UNIQUE_PILOT = "relations/mean_unique_pilot"
+MEAN_UNIQUE_UNION = "relations/mean_unique_union"
 FINAL_METRICS = (
     REPORT_ACCURACY,
     REPORT_CORRECT,
@@ -90,6 +95,7 @@ FINAL_METRICS = (
     MEAN_PILOT,
     MEAN_UNIQUE_MAIN,
     MEAN_UNIQUE_PILOT,
+    MEAN_UNIQUE_UNION,
 )
 
 # Metrics of a teacher
@@ -108,3 +114,4 @@ RESULT = "result.json"
 CONFIG = "config.toml"
 PREDICTIONS = "predictions.parquet"
 STEPS = "steps.parquet"
+CALIBRATION = "calibration.json"

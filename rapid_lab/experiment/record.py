@@ -19,6 +19,7 @@ from rapid_lab.tracking.provenance import SOURCE_HASH, provenance
 from rapid_lab.tracking.runs import TrackedRun
 from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import Trained
+from rapid_lab.training.resources import device_name
 
 
 def run_name(prepared: Prepared) -> str:
@@ -33,9 +34,11 @@ def tags(prepared: Prepared) -> dict[str, str]:
         names.METHOD: prepared.settings.method,
         names.DATASET: prepared.data.name,
         names.DATA_SOURCE: prepared.data.source,
+        names.DATA_HASH: prepared.data.data_hash,
         names.COMPLETE: "false",
         names.BIASED: str(prepared.settings.is_biased).lower(),
         names.DEVICE: prepared.device.type,
+        names.HARDWARE: device_name(prepared.device),
         names.RESUMED: "false",
         names.CONFIG_ID: prepared.config_id,
         names.TEACHER_ID: prepared.teacher.teacher_id if prepared.teacher else "none",
@@ -94,6 +97,7 @@ def final_metrics(document: dict[str, Any]) -> dict[str, float]:
         names.MEAN_PILOT: relations["pilot"] / steps,
         names.MEAN_UNIQUE_MAIN: relations["unique_main"] / steps,
         names.MEAN_UNIQUE_PILOT: relations["unique_pilot"] / steps,
+        names.MEAN_UNIQUE_UNION: relations["unique_union"] / steps,
     }
     if document["report"]:
         metrics[names.REPORT_ACCURACY] = document["report"]["accuracy"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import resource
 import sys
 import time
@@ -38,6 +39,17 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
         is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.bfloat16 if is_fast else torch.float32
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def device_name(device: torch.device) -> str:
+    """The model of the GPU, or of the processor: times and memory compare only within one."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @contextlib.contextmanager
