@@ -158,6 +158,17 @@ def _twin_tokenizer(words: Sequence[str]) -> Any:
     )
 
 
+def check_length(name: str, tokenizer: Any, *, max_length: int) -> None:
+    """Refuse texts longer than a model has positions for, before one of them meets it in the middle of a training."""
+    if name in TWIN_MODELS:  # whose texts are generated shorter than its positions
+        return
+    config = _pretrained("AutoConfig", name)
+    # RoBERTa's kind keeps some positions for itself; its tokenizer knows how many are left.
+    limit = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
+    if max_length > limit:
+        raise SettingError(f"max_length must be in [1, {limit}], got {max_length}: {name} has no more positions")
+
+
 def forward(model: nn.Module, ids: Int64[Tensor, "batch length"], mask: Int64[Tensor, "batch length"]) -> Outputs:
     """Logits and pooled representations of a padded batch."""
     outputs = model(input_ids=ids, attention_mask=_attention_mask(model, mask), output_hidden_states=True)

@@ -24,6 +24,9 @@ POINTS_TO = "rapid.points_to"
 REPORT = "rapid.report"
 STUDY_NAME = "rapid.study"
 TRIAL_NUMBER = "rapid.trial"
+PRUNED = "rapid.pruned"
+# On a run that a trial used and did not start: the prefix, with the trial's own run id; the value is study/trial.
+USED_BY = "rapid.used_by"
 
 # Tags that the MLflow UI reads
 DESCRIPTION = "mlflow.note.content"

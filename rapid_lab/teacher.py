@@ -5,6 +5,7 @@ several processes that ask at once wait for the one that builds it.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -53,6 +54,35 @@ class TeacherTask:
     device: torch.device
     dtype: torch.dtype
 
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything the signals depend on, by name; known before any training."""
+        return {
+            "initial_weights": fingerprint(self.untrained()),
+            "numbers_version": NUMBERS_VERSION,
+            "tokens": self.encoded.digest(),
+            "data": self.data_hash,
+            "split": self.split_hash,
+            "pooling": POOLING,
+            "dtype": str(self.dtype),
+            **{name: getattr(self.settings, name) for name in TEACHER_SETTINGS},
+        }
+
+    @property
+    def teacher_id(self) -> str:
+        """Names the teacher and its folder."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]
+
+    def untrained(self) -> torch.nn.Module:
+        """The classifier before its fine-tuning."""
+        return load_classifier(
+            self.model,
+            layers=self.settings.teacher_layers,
+            num_labels=self.num_labels,
+            seed=self.settings.teacher_seed,
+            setting="teacher_layers",
+        )
+
 
 @dataclass(frozen=True)
 class Teacher:
@@ -76,37 +106,14 @@ class Teacher:
 
 def ensure_teacher(task: TeacherTask, observer: Observer) -> Teacher:
     """The teacher of this task: from its folder, else trained, calibrated and cached; built once at a time."""
-    model = load_classifier(
-        task.model,
-        layers=task.settings.teacher_layers,
-        num_labels=task.num_labels,
-        seed=task.settings.teacher_seed,
-        setting="teacher_layers",
-    )
-    identity = teacher_identity(task, fingerprint(model))
-    teacher_id = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    folder = cache_folder() / "teachers" / teacher_id
+    folder = cache_folder() / "teachers" / task.teacher_id
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "signals.safetensors").exists():
-            _build(task, model, folder, identity, observer)
+            _build(task, folder, observer)
         # Here, not where it was read: a process killed in between leaves it to the next one.
         (folder / CHECKPOINT).unlink(missing_ok=True)
-    return open_teacher(folder, identity)
-
-
-def teacher_identity(task: TeacherTask, initial_weights: str) -> dict[str, Any]:
-    """Everything the signals depend on, by name."""
-    return {
-        "initial_weights": initial_weights,
-        "numbers_version": NUMBERS_VERSION,
-        "tokens": task.encoded.digest(),
-        "data": task.data_hash,
-        "split": task.split_hash,
-        "pooling": POOLING,
-        "dtype": str(task.dtype),
-        **{name: getattr(task.settings, name) for name in TEACHER_SETTINGS},
-    }
+    return open_teacher(folder, task.identity)
 
 
 def open_teacher(folder: Path, identity: dict[str, Any]) -> Teacher:
@@ -119,9 +126,7 @@ def open_teacher(folder: Path, identity: dict[str, Any]) -> Teacher:
     return Teacher(folder.name, folder, tensors["logits"], tensors["pooled"], facts)
 
 
-def _build(
-    task: TeacherTask, model: torch.nn.Module, folder: Path, identity: dict[str, Any], observer: Observer
-) -> None:
+def _build(task: TeacherTask, folder: Path, observer: Observer) -> None:
     settings = dataclasses.replace(
         task.settings,
         method="student_ce",
@@ -129,7 +134,7 @@ def _build(
         seed=task.settings.teacher_seed,
         learning_rate=task.settings.teacher_learning_rate,
     )
-    selection = task.encoded.subset(task.selection_rows)
+    model, selection = task.untrained(), task.encoded.subset(task.selection_rows)
     job = Job(
         model=model,
         train=task.encoded.subset(task.train_rows),
@@ -147,7 +152,7 @@ def _build(
     selection_logits = predictions.logits[task.selection_rows]
     fit = fit_temperature(selection_logits, selection.labels)
     facts = {
-        "identity": identity,
+        "identity": task.identity,
         **fit._asdict(),
         "selection": score(selection_logits, selection.labels)._asdict(),
         "selected_epoch": trained.progress.selected_epoch,

@@ -6,6 +6,7 @@ A finished run of the same settings is found, not repeated; an unfinished one go
 import argparse
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from rapid_lab import names
 from rapid_lab.cli import Parser
-from rapid_lab.cli.progress import Lines
+from rapid_lab.cli.progress import watcher
 from rapid_lab.config import SETTINGS, Value, known, read_config, resolve
 from rapid_lab.errors import SettingError
 from rapid_lab.tracking.redaction import redact
@@ -36,8 +37,8 @@ def _run(arguments: Sequence[str]) -> None:
 
     from rapid_lab.experiment.run import run_experiment
 
-    watcher = Lines(f"{settings.method} {settings.dataset} seed {settings.seed}", settings.epochs)
-    outcome = run_experiment(given, watcher, is_forced=is_forced)
+    with watcher(f"{settings.method} {settings.dataset} seed {settings.seed}") as watching:
+        outcome = run_experiment(given, watching, is_forced=is_forced)
     summary = {
         "run_id": outcome.run_id,
         "config_id": outcome.config_id,
@@ -52,7 +53,7 @@ def _run(arguments: Sequence[str]) -> None:
     }
     print(json.dumps(summary, indent=1) if as_json else _rendered(summary))
     for warning in outcome.warnings:
-        watcher.say(warning)
+        watching.say(warning)
 
 
 def settings_parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -137,7 +138,8 @@ def _settle(run_id: str, fault: BaseException | None) -> None:
             launched.finish("KILLED" if isinstance(fault, Interrupted) else "FAILED")
     except Exception as error:
         # What happened in the block matters more than a store that cannot be told of it.
-        Lines("", 1).say(f"the run {run_id} could not be ended in the tracking store: {redact(str(error))}")
+        message = f"the run {run_id} could not be ended in the tracking store: {redact(str(error))}"
+        print(message, file=sys.stderr)
 
 
 def _rendered(summary: dict[str, Any]) -> str:

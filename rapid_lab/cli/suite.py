@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from rapid_lab.cli.progress import watcher
 from rapid_lab.cli.run import given_settings, settings_parser
 from rapid_lab.cli.tables import text_table
 from rapid_lab.config import SETTINGS, Value, resolve
@@ -33,7 +34,7 @@ def run(arguments: Sequence[str]) -> None:
 
     from rapid_lab.experiment.suite import run_suite
 
-    outcome = run_suite(given, [str(method) for method in methods], [int(str(seed)) for seed in seeds])
+    outcome = run_suite(given, [str(method) for method in methods], [int(str(seed)) for seed in seeds], watcher)
     print(json.dumps(outcome, indent=1) if as_json else rendered(outcome["runs"]))
     if outcome["failed"]:
         raise SettingError(f"{len(outcome['failed'])} of the runs failed: {'; '.join(outcome['failed'])}")

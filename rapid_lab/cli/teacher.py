@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from rapid_lab.cli.progress import Lines
+from rapid_lab.cli.progress import watcher
 from rapid_lab.cli.run import given_settings, settings_parser
 from rapid_lab.config import resolve
 
@@ -17,7 +17,8 @@ def run(arguments: Sequence[str]) -> None:
 
     from rapid_lab.experiment.teacher import teacher_experiment
 
-    summary = teacher_experiment(given, Lines(f"teacher {settings.dataset}", settings.teacher_epochs))
+    with watcher(f"teacher {settings.dataset}") as watching:
+        summary = teacher_experiment(given, watching)
     if as_json:
         print(json.dumps(summary, indent=1))
         return

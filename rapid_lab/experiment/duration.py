@@ -33,6 +33,13 @@ def duration_notice(settings: Settings, data: TextData) -> str | None:
     )
 
 
+def teacher_notice(settings: Settings, data: TextData) -> str | None:
+    """The same for a teacher alone."""
+    if data.is_twin or choose_device(settings.device).type != "cpu":
+        return None
+    return f"A real model on a CPU: about {spoken(teacher_seconds(settings, data))} unless it is cached already"
+
+
 def student_seconds(settings: Settings, data: TextData) -> float:
     """Every epoch's training and selection."""
     an_example = example_seconds("student", settings, data)

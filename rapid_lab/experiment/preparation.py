@@ -18,11 +18,10 @@ from rapid_lab.config import SETTINGS, Settings, Value, resolve
 from rapid_lab.data import twin
 from rapid_lab.data.sources import TextData, check_names, find_data
 from rapid_lab.data.splits import Split, split_indices
-from rapid_lab.models import find_model, fingerprint, load_classifier, load_tokenizer
+from rapid_lab.models import check_length, find_model, fingerprint, load_classifier, load_tokenizer
 from rapid_lab.names import NUMBERS_VERSION
-from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher
+from rapid_lab.teacher import TeacherTask
 from rapid_lab.terms import Objective
-from rapid_lab.training.loop import Observer
 from rapid_lab.training.resources import choose_device, choose_dtype
 
 # Where things come from does not change a number: the hashes of what was found there are in the identity instead.
@@ -41,7 +40,7 @@ class Prepared:
     tokenizer: Any
     encoded: Encoded
     model: nn.Module
-    teacher: Teacher | None
+    teacher: TeacherTask | None
     identity: dict[str, Any]
 
     @property
@@ -64,28 +63,30 @@ def prepare_data(given: Mapping[str, Value]) -> tuple[Settings, TextData]:
     return resolve(given, is_twin=data.is_twin), data
 
 
-def prepare(settings: Settings, data: TextData, observer: Observer) -> Prepared:
-    """Models, tokens, and the teacher where the method has one."""
+def prepare(settings: Settings, data: TextData) -> Prepared:
+    """Models, tokens, and what the teacher is made from where the method has one; nothing is trained yet."""
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.precision, device)
     name = find_model(settings.student_model, setting="student_model", is_twin=data.is_twin)
     objective = Objective(settings)
     split = split_indices(len(data.train), split_seed=settings.split_seed)
     tokenizer = load_tokenizer(name, twin_words=twin_words(data))
+    check_length(name, tokenizer, max_length=settings.max_length)
     encoded = encode(tokenizer, data.train.texts, data.train.labels, max_length=settings.max_length)
-    teacher = prepare_teacher(settings, data, observer) if objective.needs_teacher else None
+    teacher = teacher_task(settings, data) if objective.needs_teacher else None
     model = load_classifier(name, layers=settings.student_layers, num_labels=data.num_labels, seed=settings.seed)
     identity = run_identity(settings, data, split, encoded, model, teacher, dtype)
     return Prepared(settings, data, split, device, dtype, tokenizer, encoded, model, teacher, identity)
 
 
-def prepare_teacher(settings: Settings, data: TextData, observer: Observer) -> Teacher:
-    """The teacher of these settings, trained if there is none yet."""
+def teacher_task(settings: Settings, data: TextData) -> TeacherTask:
+    """What the teacher of these settings is made from."""
     device = choose_device(settings.device)
     name = find_model(settings.teacher_model, setting="teacher_model", is_twin=data.is_twin)
     split = split_indices(len(data.train), split_seed=settings.split_seed)
     tokenizer = load_tokenizer(name, twin_words=twin_words(data))
-    task = TeacherTask(
+    check_length(name, tokenizer, max_length=settings.max_length)
+    return TeacherTask(
         settings=settings,
         model=name,
         num_labels=data.num_labels,
@@ -97,7 +98,6 @@ def prepare_teacher(settings: Settings, data: TextData, observer: Observer) -> T
         device=device,
         dtype=choose_dtype(settings.precision, device),
     )
-    return ensure_teacher(task, observer)
 
 
 def twin_words(data: TextData) -> list[str]:
@@ -111,7 +111,7 @@ def run_identity(
     split: Split,
     encoded: Encoded,
     model: nn.Module,
-    teacher: Teacher | None,
+    teacher: TeacherTask | None,
     dtype: torch.dtype,
 ) -> dict[str, Any]:
     """Every setting that can change a number, and hashes of what was found."""

@@ -14,7 +14,8 @@ from rapid_lab import names
 from rapid_lab.experiment.preparation import Prepared
 from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.objectives import METHODS
-from rapid_lab.tracking.artifacts import log_dataset
+from rapid_lab.teacher import Teacher
+from rapid_lab.tracking.artifacts import log_dataset, read_text
 from rapid_lab.tracking.provenance import SOURCE_HASH, provenance
 from rapid_lab.tracking.runs import TrackedRun
 from rapid_lab.training.ledger import COLUMNS
@@ -54,7 +55,7 @@ def params(prepared: Prepared) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(prepared.settings).items() if name not in changeable}
 
 
-def result(prepared: Prepared, trained: Trained) -> dict[str, Any]:
+def result(prepared: Prepared, teacher: Teacher | None, trained: Trained) -> dict[str, Any]:
     """Everything the paper's reproducibility section lists: counts, not rates."""
     progress = trained.progress
     sums = dict(zip(COLUMNS, trained.table.sum(0).tolist(), strict=True))
@@ -73,7 +74,7 @@ def result(prepared: Prepared, trained: Trained) -> dict[str, Any]:
             "selection": len(prepared.split.selection),
             "indices_hash": prepared.split.indices_hash,
         },
-        "teacher": {"id": prepared.teacher.teacher_id, **prepared.teacher.facts} if prepared.teacher else None,
+        "teacher": {"id": teacher.teacher_id, **teacher.facts} if teacher else None,
         "device": prepared.device.type,
         "precision": str(prepared.dtype),
         "steps": len(trained.table),
@@ -156,8 +157,5 @@ def predictions(labels: Tensor, logits: Tensor) -> pa.Table:
 
 def read_result(tracked: TrackedRun) -> dict[str, Any]:
     """The result document of a finished run."""
-    import mlflow.artifacts
-
-    text = mlflow.artifacts.load_text(f"runs:/{tracked.run_id}/{names.RESULT}")
-    document: dict[str, Any] = json.loads(text)
+    document: dict[str, Any] = json.loads(read_text(tracked, names.RESULT))
     return document

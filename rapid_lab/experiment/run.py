@@ -1,9 +1,13 @@
-"""One run: found if it is finished, resumed if it is not, else trained, selected, reported and recorded."""
+"""One run: found if it is finished, resumed if it is not, else trained, selected, reported and recorded.
+
+A finished run keeps its selected weights, once: as an MLflow model where one was asked for, else in the cache. From
+them a report or a model that was not asked for at first is added later, without training again.
+"""
 
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +18,16 @@ from torch import Tensor
 from rapid_lab import names
 from rapid_lab.batches import encode
 from rapid_lab.config import Value, written_config
+from rapid_lab.errors import DataError
 from rapid_lab.experiment import record
 from rapid_lab.experiment.duration import duration_notice
 from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data
 from rapid_lab.experiment.store import current_experiment
-from rapid_lab.files import cache_folder
-from rapid_lab.teacher import serve
+from rapid_lab.experiment.teacher import record_teacher
+from rapid_lab.files import cache_folder, open_tensors, save_tensors
+from rapid_lab.teacher import Teacher, ensure_teacher, serve
 from rapid_lab.terms import Objective
-from rapid_lab.tracking.artifacts import log_student
+from rapid_lab.tracking.artifacts import log_student, logged_model, model_weights
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, make_pointer, start_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
@@ -30,6 +36,9 @@ from rapid_lab.tracking.system import SystemSampler
 from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import Job, Observer, train
+
+CHECKPOINT = "checkpoint.safetensors"
+SELECTED = "selected.safetensors"
 
 
 @dataclass(frozen=True)
@@ -49,21 +58,34 @@ class Tracker:
     def __init__(self, run: TrackedRun, watcher: Observer) -> None:
         self.run, self.watcher = run, watcher
 
+    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+        """What the store has of it already is not logged twice."""
+        self._log_steps(1, table)
+        for epoch in epochs:
+            self._log_epoch(epoch)
+        self.watcher.begin(num_steps, table, epochs)
+
     def steps(self, first: int, table: Tensor) -> None:
         """Every column of every step, through the writer's thread."""
-        for step, row in enumerate(table.tolist(), start=first):
-            self.run.log_metrics(step, dict(zip(COLUMNS, row, strict=True)))
+        self._log_steps(first, table)
         self.watcher.steps(first, table)
 
-    def epoch(self, step: int, record: dict[str, Any]) -> None:
+    def epoch(self, record: dict[str, Any]) -> None:
         """Selection and schedule at the end of an epoch."""
+        self._log_epoch(record)
+        self.watcher.epoch(record)
+
+    def _log_steps(self, first: int, table: Tensor) -> None:
+        for step, row in enumerate(table.tolist(), start=first):
+            self.run.log_metrics(step, dict(zip(COLUMNS, row, strict=True)))
+
+    def _log_epoch(self, record: dict[str, Any]) -> None:
         values = {
             names.SELECTION_ACCURACY: record["accuracy"],
             names.SELECTION_NLL: record["nll"],
             names.RESIDUAL_MIX: record["residual_mix"],
         }
-        self.run.log_metrics(step, values)
-        self.watcher.epoch(step, record)
+        self.run.log_metrics(record["step"], values)
 
     def say(self, line: str) -> None:
         """For people alone."""
@@ -75,22 +97,18 @@ def run_experiment(
 ) -> Outcome:
     """The run of these settings, however much of it exists already."""
     settings, data = prepare_data(given)
-    for line in (*data.warnings, duration_notice(settings, data)):
-        if line:
-            watcher.say(line)
+    for warning in data.warnings:
+        watcher.say(warning)
     prepare_store()
     experiment = current_experiment()
-    prepared = prepare(settings, data, watcher)
+    prepared = prepare(settings, data)
     folder = cache_folder() / "runs" / prepared.config_id
     folder.mkdir(parents=True, exist_ok=True)
     # A second process with the same settings waits here, and then finds the run finished.
     with FileLock(folder.with_suffix(".lock")), orderly_end():
         tracked, is_finished = claim(prepared, experiment, parent_run_id, is_forced=is_forced)
-        if is_finished:
-            result = record.read_result(tracked)
-            return Outcome(tracked.run_id, prepared.config_id, True, result, data.warnings)
-        result = carry_out(prepared, tracked, folder, watcher)
-    return Outcome(tracked.run_id, prepared.config_id, False, result, data.warnings)
+        result = complete(prepared, tracked, folder) if is_finished else carry_out(prepared, tracked, folder, watcher)
+    return Outcome(tracked.run_id, prepared.config_id, is_finished, result, data.warnings)
 
 
 def claim(
@@ -103,7 +121,8 @@ def claim(
         for run in find_runs(experiment, {names.CONFIG_ID: prepared.config_id, names.KIND: names.STUDENT})
         if run.run_id != launched
     ]
-    finished = [run for run in existing if run.status == "FINISHED" and run.tags.get(names.COMPLETE) == "true"]
+    # The tag alone decides: while a report is added later, a finished run is RUNNING once more.
+    finished = [run for run in existing if run.tags.get(names.COMPLETE) == "true"]
     usable = (finished or existing)[:1]
     if is_forced or not usable:
         tags = record.tags(prepared)
@@ -127,22 +146,18 @@ def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Ob
         tracked.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in record.params(prepared).items()})
         tracked.log_artifact_text(names.CONFIG, written_config(prepared.settings))
         record.log_data(prepared, tracked)
+        notice = duration_notice(prepared.settings, prepared.data)
+        if notice:
+            watcher.say(notice)
+        teacher = ready_teacher(prepared, tracked.experiment_id, watcher)
         with SystemSampler(tracked.log_metrics, first_step=tracked.next_step(names.CPU_PERCENT)):
-            trained = train(student_job(prepared, folder, Tracker(tracked, watcher)))
+            trained = train(student_job(prepared, teacher, folder, Tracker(tracked, watcher)))
         prepared.model.load_state_dict(trained.weights)
-        result = record.result(prepared, trained)
-        if prepared.settings.report == "once":
-            result["report"] = report(prepared, tracked)
-        tracked.log_metrics(len(trained.table), record.final_metrics(result))
+        save_tensors(folder / SELECTED, trained.weights, {"config_id": prepared.config_id})
         keep_table(tracked, names.STEPS, record.step_table(trained.table))
-        tracked.log_artifact_text(names.RESULT, json.dumps(result, indent=1))
-        if prepared.settings.log_model:
-            log_student(tracked, prepared.model.cpu().eval(), prepared.tokenizer)
-        tracked.flush()
-        tracked.set_tags({names.COMPLETE: "true"})
-        tracked.set_description(record.description(prepared, result))
+        result = conclude(prepared, tracked, folder, record.result(prepared, teacher, trained))
         tracked.finish("FINISHED")
-        (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        (folder / CHECKPOINT).unlink(missing_ok=True)
         return result
     except Interrupted:
         tracked.finish("KILLED")
@@ -153,10 +168,62 @@ def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Ob
         raise
 
 
-def student_job(prepared: Prepared, folder: Path, observer: Observer) -> Job:
+def conclude(prepared: Prepared, tracked: TrackedRun, folder: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """What comes after selection: the report and the model where they are asked for, and the end of the run."""
+    if prepared.settings.report == "once" and result["report"] is None:
+        result = result | {"report": report(prepared, tracked)}
+    tracked.log_metrics(result["steps"], record.final_metrics(result))
+    tracked.log_artifact_text(names.RESULT, json.dumps(result, indent=1))
+    if prepared.settings.log_model and logged_model(tracked) is None:
+        log_student(tracked, prepared.model.cpu().eval(), prepared.tokenizer)
+        (folder / SELECTED).unlink(missing_ok=True)
+    tracked.flush()
+    tracked.set_tags({names.COMPLETE: "true", names.REPORT: "once" if result["report"] else "never"})
+    tracked.set_description(record.description(prepared, result))
+    return result
+
+
+def complete(prepared: Prepared, tracked: TrackedRun, folder: Path) -> dict[str, Any]:
+    """The result of a finished run, with the report and the model added that were not asked for at first."""
+    result = record.read_result(tracked)
+    lacks_report = prepared.settings.report == "once" and result["report"] is None
+    lacks_model = prepared.settings.log_model and logged_model(tracked) is None
+    tracked = adopt_run(tracked.run_id)
+    try:
+        if not (lacks_report or lacks_model):
+            return result
+        prepared.model.load_state_dict(selected_weights(tracked, folder))
+        prepared.model.to(prepared.device)
+        return conclude(prepared, tracked, folder, result)
+    finally:
+        tracked.finish("FINISHED")  # as it was: what it has is whole, whatever became of the addition
+
+
+def selected_weights(tracked: TrackedRun, folder: Path) -> dict[str, Tensor]:
+    """The weights a finished run has kept."""
+    if (folder / SELECTED).exists():
+        return open_tensors(folder / SELECTED)[0]
+    model_id = logged_model(tracked)
+    if model_id is not None:
+        return model_weights(model_id)
+    raise DataError(
+        f"the selected weights of run {tracked.run_id} are neither in the cache of this machine ({folder.name}) nor "
+        "logged as a model: nothing can be added to it; --force trains it again"
+    )
+
+
+def ready_teacher(prepared: Prepared, experiment: str, watcher: Observer) -> Teacher | None:
+    """The teacher of this method, trained and in the store, where it has one."""
+    if prepared.teacher is None:
+        return None
+    teacher = ensure_teacher(prepared.teacher, watcher)
+    record_teacher(experiment, teacher, prepared.teacher, prepared.data)
+    return teacher
+
+
+def student_job(prepared: Prepared, teacher: Teacher | None, folder: Path, observer: Observer) -> Job:
     """The student's training, with the teacher served from its cache."""
     objective = Objective(prepared.settings)
-    teacher = prepared.teacher
     rows = None
     if teacher is not None:
         rows = serve(teacher, objective, prepared.encoded.labels, prepared.split.train)
@@ -167,7 +234,7 @@ def student_job(prepared: Prepared, folder: Path, observer: Observer) -> Job:
         objective=objective,
         device=prepared.device,
         dtype=prepared.dtype,
-        checkpoint=folder / "checkpoint.safetensors",
+        checkpoint=folder / CHECKPOINT,
         observer=observer,
         teacher=rows,
     )

@@ -1,79 +1,110 @@
 """The teacher's own run in the tracking store: logged once, whoever asked for the teacher first."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from filelock import FileLock
+
 from rapid_lab import names
 from rapid_lab.batches import encode
-from rapid_lab.config import Settings, Value
+from rapid_lab.config import Value
 from rapid_lab.data.sources import TextData
-from rapid_lab.experiment.preparation import prepare_data, prepare_teacher, twin_words
+from rapid_lab.experiment.duration import teacher_notice
+from rapid_lab.experiment.preparation import prepare_data, teacher_task, twin_words
 from rapid_lab.experiment.store import current_experiment
-from rapid_lab.models import find_model, load_classifier, load_tokenizer
-from rapid_lab.teacher import Teacher
+from rapid_lab.method.calibration import reliability_diagram
+from rapid_lab.models import load_tokenizer
+from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher
 from rapid_lab.tracking.provenance import SOURCE_HASH
-from rapid_lab.tracking.runs import start_run
+from rapid_lab.tracking.runs import TrackedRun, adopt_run, start_run
 from rapid_lab.tracking.store import find_runs, prepare_store
 from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.loop import Observer
-from rapid_lab.training.resources import choose_device, choose_dtype
+from rapid_lab.training.resources import device_name
 
 
 def teacher_experiment(given: Mapping[str, Value], watcher: Observer) -> dict[str, Any]:
-    """Make the teacher if there is none, and its run if the store has none."""
+    """Make the teacher if there is none, its run if the store has none, and its report if that has none."""
     settings, data = prepare_data(given)
-    for warning in data.warnings:
-        watcher.say(warning)
+    for line in (*data.warnings, teacher_notice(settings, data)):
+        if line:
+            watcher.say(line)
     prepare_store()
     experiment = current_experiment()
-    teacher = prepare_teacher(settings, data, watcher)
-    report = report_of(teacher, settings, data) if settings.report == "once" else None
-    run_id = record_teacher(experiment, teacher, settings, data, report)
+    task = teacher_task(settings, data)
+    teacher = ensure_teacher(task, watcher)
+    report = report_of(teacher, task, data) if settings.report == "once" else None
+    run_id = record_teacher(experiment, teacher, task, data, report)
     facts = {name: teacher.facts[name] for name in ("temperature", "nll_before", "nll_after", "is_at_bound")}
     return {"teacher_id": teacher.teacher_id, "run_id": run_id, "dataset": data.name, **facts, "report": report}
 
 
 def record_teacher(
-    experiment: str, teacher: Teacher, settings: Settings, data: TextData, report: dict[str, Any] | None
+    experiment: str, teacher: Teacher, task: TeacherTask, data: TextData, report: dict[str, Any] | None = None
 ) -> str:
-    """The teacher's run: found by its id, else logged."""
+    """The teacher's run: found by its id, else logged; a report it lacks is added."""
     wanted = {names.KIND: names.TEACHER, names.TEACHER_ID: teacher.teacher_id, names.COMPLETE: "true"}
-    existing = [run for run in find_runs(experiment, wanted) if run.status == "FINISHED"]
-    if existing:
-        return existing[0].run_id
-    tags = wanted | {
+    # Several students may finish waiting for one teacher together.
+    with FileLock(teacher.folder.with_suffix(".record.lock")):
+        existing = [run for run in find_runs(experiment, wanted) if run.status == "FINISHED"]
+        run = adopt_run(existing[0].run_id) if existing else _logged(experiment, teacher, task, data)
+        if report and run.next_step(names.TEACHER_REPORT_ACCURACY) == 0:
+            run.log_metrics(0, {names.TEACHER_REPORT_ACCURACY: report["accuracy"]})
+        run.flush()
+        run.set_tags(wanted)
+        run.finish("FINISHED")
+    return run.run_id
+
+
+def _logged(experiment: str, teacher: Teacher, task: TeacherTask, data: TextData) -> TrackedRun:
+    tags = {
+        names.KIND: names.TEACHER,
+        names.TEACHER_ID: teacher.teacher_id,
+        names.COMPLETE: "false",
         names.DATASET: data.name,
         names.DATA_SOURCE: data.source,
-        names.DEVICE: settings.device,
+        names.DATA_HASH: data.data_hash,
+        names.DEVICE: task.device.type,
+        names.HARDWARE: device_name(task.device),
         names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
     }
     run = start_run(experiment, f"teacher {data.name}", tags)
-    identity = teacher.facts["identity"]
-    run.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in identity.items()})
+    run.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in task.identity.items()})
     metrics = {
         names.TEACHER_TEMPERATURE: teacher.facts["temperature"],
         names.TEACHER_NLL_BEFORE: teacher.facts["nll_before"],
         names.TEACHER_NLL_AFTER: teacher.facts["nll_after"],
     }
-    if report:
-        metrics[names.TEACHER_REPORT_ACCURACY] = report["accuracy"]
     run.log_metrics(0, metrics)
-    run.finish("FINISHED")
-    return run.run_id
+    run.log_artifact_text(names.CALIBRATION, json.dumps(calibration_document(teacher, task), indent=1))
+    return run
 
 
-def report_of(teacher: Teacher, settings: Settings, data: TextData) -> dict[str, Any]:
+def calibration_document(teacher: Teacher, task: TeacherTask) -> dict[str, Any]:
+    """Confidence against accuracy on the selection split, before the temperature and after."""
+    logits, labels = teacher.logits[task.selection_rows], task.encoded.labels[task.selection_rows]
+    document: dict[str, Any] = {"temperature": teacher.temperature, "split": "selection"}
+    for name, temperature in (("before", 1.0), ("after", teacher.temperature)):
+        diagram = reliability_diagram(logits, labels, temperature=temperature)
+        document["bins"] = len(diagram.counts)
+        document[name] = {
+            "count": diagram.counts,
+            "confidence": diagram.confidences,
+            "accuracy": diagram.accuracies,
+            "ece": diagram.expected_calibration_error,
+            "nll": teacher.facts[f"nll_{name}"],
+        }
+    return document
+
+
+def report_of(teacher: Teacher, task: TeacherTask, data: TextData) -> dict[str, Any]:
     """The teacher on the report split, after its own selection."""
-    device = choose_device(settings.device)
-    name = find_model(settings.teacher_model, setting="teacher_model", is_twin=data.is_twin)
-    model = load_classifier(
-        name, layers=settings.teacher_layers, num_labels=data.num_labels, seed=settings.teacher_seed
-    )
+    model = task.untrained()
     model.load_state_dict(teacher.weights())
     examples = data.read_report()
-    tokenizer = load_tokenizer(name, twin_words=twin_words(data))
-    encoded = encode(tokenizer, examples.texts, examples.labels, max_length=settings.max_length)
-    logits = predict(model.to(device), encoded, device, choose_dtype(settings.precision, device)).logits
-    result = score(logits, encoded.labels)
+    tokenizer = load_tokenizer(task.model, twin_words=twin_words(data))
+    encoded = encode(tokenizer, examples.texts, examples.labels, max_length=task.settings.max_length)
+    result = score(predict(model.to(task.device), encoded, task.device, task.dtype).logits, encoded.labels)
     return {"split": data.report_name, **result._asdict(), "accuracy": result.accuracy}

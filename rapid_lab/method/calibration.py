@@ -86,5 +86,43 @@ def fit_temperature(
     )
 
 
+class ReliabilityDiagram(NamedTuple):
+    """Examples by their confidence: how many in each bin, how sure on average, how often right; None in empty bins."""
+
+    counts: list[int]
+    confidences: list[float | None]
+    accuracies: list[float | None]
+
+    @property
+    def expected_calibration_error(self) -> float:
+        """Mean distance between confidence and accuracy, weighted by the examples of each bin."""
+        gaps = [
+            count * abs(confidence - accuracy)
+            for count, confidence, accuracy in zip(*self, strict=True)
+            if confidence is not None and accuracy is not None
+        ]
+        return sum(gaps) / sum(self.counts)
+
+
+def reliability_diagram(
+    logits: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"], *, temperature: float, num_bins: int = 15
+) -> ReliabilityDiagram:
+    """Confidence against accuracy of softmax(z / T) in bins of equal width; a confidence of 1 is in the last.
+
+    >>> logits = torch.tensor([[9.0, 0.0], [0.2, 0.0]])
+    >>> reliability_diagram(logits, torch.tensor([0, 1]), temperature=1.0, num_bins=2).counts
+    [0, 2]
+    """
+    confidence, predicted = calibrated_probs(logits.double(), temperature=temperature).max(1)
+    bins = (confidence * num_bins).long().clamp_max(num_bins - 1)
+    counts = torch.bincount(bins, minlength=num_bins)
+
+    def means(values: Tensor) -> list[float | None]:
+        sums = torch.bincount(bins, weights=values.double(), minlength=num_bins)
+        return [total / count if count else None for total, count in zip(sums.tolist(), counts.tolist(), strict=True)]
+
+    return ReliabilityDiagram(counts.tolist(), means(confidence), means(predicted == labels))
+
+
 def _widened(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

@@ -1,6 +1,8 @@
 """What a run keeps besides numbers: the data it read, and the student as a model others can load."""
 
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -18,6 +20,33 @@ def log_dataset(run: TrackedRun, *, name: str, digest: str, source: str, rows: d
     entry = DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
     with told_as(f"logging the data of run {run.run_id}"):
         run.client.log_inputs(run.run_id, [entry])
+
+
+def read_text(run: TrackedRun, name: str) -> str:
+    """An artifact of a run, as text."""
+    import mlflow.artifacts
+
+    with told_as(f"reading {name} of run {run.run_id}"):
+        return str(mlflow.artifacts.load_text(f"runs:/{run.run_id}/{name}"))
+
+
+def logged_model(run: TrackedRun) -> str | None:
+    """The id of the student that was logged as a model; None where there is none."""
+    with told_as(f"looking for the model of run {run.run_id}"):
+        outputs = run.client.get_run(run.run_id).outputs
+    return outputs.model_outputs[0].model_id if outputs and outputs.model_outputs else None
+
+
+def model_weights(model_id: str) -> dict[str, Any]:
+    """The weights of a student that was logged as a model."""
+    import mlflow.artifacts
+    from safetensors.torch import load_file
+
+    with told_as(f"reading the model {model_id}"), tempfile.TemporaryDirectory() as folder:
+        mlflow.artifacts.download_artifacts(f"models:/{model_id}", dst_path=folder)
+        return {
+            name: tensor for path in Path(folder).rglob("*.safetensors") for name, tensor in load_file(path).items()
+        }
 
 
 def log_student(run: TrackedRun, model: Any, tokenizer: Any) -> None:

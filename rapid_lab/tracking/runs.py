@@ -1,5 +1,6 @@
 """One MLflow run: started, adopted from `mlflow run` or from a process that died, or made a pointer to another."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,11 @@ class TrackedRun:
         with told_as(f"keeping {path.name} of run {self.run_id}"):
             self.client.log_artifact(self.run_id, str(path), folder)
 
+    def log_artifact_folder(self, folder: Path) -> None:
+        """Keep every file of a folder, with its folders, as artifacts."""
+        with told_as(f"keeping the files of run {self.run_id}"):
+            self.client.log_artifacts(self.run_id, str(folder))
+
     def set_description(self, markdown: str) -> None:
         """What the MLflow UI shows above the run."""
         self.set_tags({names.DESCRIPTION: markdown})
@@ -112,6 +118,16 @@ def start_run(
         run = client.create_run(experiment_id, run_name=name, tags=resolve_tags() | parent)
     tracked = TrackedRun(run.info.run_id, experiment_id, client)
     tracked.set_tags(tags)
+    return tracked
+
+
+def launched_or_new_run(experiment_id: str, name: str, tags: Mapping[str, str]) -> TrackedRun:
+    """The run that `mlflow run` made for this process, else a new one; runs started below it get runs of their own."""
+    launched = os.environ.pop("MLFLOW_RUN_ID", None)
+    if launched is None:
+        return start_run(experiment_id, name, tags)
+    tracked = adopt_run(launched)
+    tracked.set_tags({**tags, "mlflow.runName": name})
     return tracked
 
 

@@ -30,17 +30,19 @@ CHECKPOINT_STEPS = 500
 
 @runtime_checkable
 class Observer(Protocol):
-    """Who is told what happens: the tracking store, a progress bar.
+    """Who is told what happens: the tracking store, a progress bar."""
 
-    A resumed training tells everything up to its checkpoint once more: what was told before a kill may not have
-    reached a store.
-    """
+    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+        """A training of so many steps begins, or goes on after these rows and epochs.
+
+        What was told before a kill may not have reached a store: this is all of it once more.
+        """
 
     def steps(self, first: int, table: Tensor) -> None:
         """Rows of the ledger's columns for the steps from `first` on, counted from 1."""
 
-    def epoch(self, step: int, record: dict[str, Any]) -> None:
-        """An epoch has ended after this step."""
+    def epoch(self, record: dict[str, Any]) -> None:
+        """An epoch has ended: `record` says after which step, and how it did on the selection split."""
 
     def say(self, line: str) -> None:
         """Something a person should know."""
@@ -90,7 +92,7 @@ def _train(job: Job, ending: PostponedSignals) -> Trained:
         progress, table, selected = load_checkpoint(job.checkpoint, model, optimizer)
         ledger.restore(table)
         scaler.load_state_dict(progress.scaler)
-        tell_again(job.observer, progress, table, num_batches)
+    job.observer.begin(num_batches * settings.epochs, ledger.table(), progress.epochs)
     watch = Stopwatch(device, progress.seconds)
 
     def save() -> None:
@@ -143,23 +145,15 @@ def _train(job: Job, ending: PostponedSignals) -> Trained:
         ledger.flush()
 
         result = score(predict(model, job.selection, device, job.dtype).logits, job.selection.labels)
-        summary = epoch_record(epoch, result, job.objective.residual_mix(epoch))
+        summary = epoch_record(epoch, epoch * num_batches, result, job.objective.residual_mix(epoch))
         if is_better(summary, progress):
             progress.selected_epoch, selected = epoch, copied(model)
         progress.epochs.append(summary)
         progress.epoch, progress.step = epoch + 1, 0
-        job.observer.epoch(epoch * num_batches, summary)
+        job.observer.epoch(summary)
         save()
         ending.deliver()
     return Trained(selected, progress, ledger.table())
-
-
-def tell_again(observer: Observer, progress: Progress, table: Tensor, num_batches: int) -> None:
-    """Everything up to a checkpoint, for a store that may have missed the last of it."""
-    if len(table):
-        observer.steps(1, table)
-    for record in progress.epochs:
-        observer.epoch(record["epoch"] * num_batches, record)
 
 
 def learning_rate_factor(step: int, num_steps: int, *, warmup_fraction: float) -> float:
@@ -174,9 +168,9 @@ def learning_rate_factor(step: int, num_steps: int, *, warmup_fraction: float) -
     return (num_steps - step) / max(1, num_steps - warmup)
 
 
-def epoch_record(epoch: int, result: Score, residual_mix: float) -> dict[str, Any]:
+def epoch_record(epoch: int, step: int, result: Score, residual_mix: float) -> dict[str, Any]:
     """What an epoch logs and what selection reads: counts first."""
-    return {"epoch": epoch, "residual_mix": residual_mix, **result._asdict(), "accuracy": result.accuracy}
+    return {"epoch": epoch, "step": step, "residual_mix": residual_mix, **result._asdict(), "accuracy": result.accuracy}
 
 
 def is_better(record: dict[str, Any], progress: Progress) -> bool:

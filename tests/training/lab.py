@@ -1,6 +1,7 @@
 """A laboratory small enough to train in milliseconds: texts, a student, teacher signals, and a store that remembers."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,19 @@ class Store:
         self.rows: dict[int, Tensor] = {}
         self.epochs: dict[int, dict[str, Any]] = {}
 
+    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+        assert num_steps % NUM_BATCHES == 0
+        self.steps(1, table)
+        for record in epochs:
+            self.epoch(record)
+
     def steps(self, first: int, table: Tensor) -> None:
         for step, row in enumerate(table, start=first):
             assert step in self.rows or step == len(self.rows) + 1, "a step is missing"
             torch.testing.assert_close(row[COUNTED], self.rows.setdefault(step, row)[COUNTED], rtol=0, atol=0)
 
-    def epoch(self, step: int, record: dict[str, Any]) -> None:
-        assert step == record["epoch"] * NUM_BATCHES
+    def epoch(self, record: dict[str, Any]) -> None:
+        assert record["step"] == record["epoch"] * NUM_BATCHES
         assert self.epochs.setdefault(record["epoch"], record) == record
 
     def say(self, line: str) -> None:

@@ -97,7 +97,7 @@ def test_selection_is_by_accuracy_then_nll_then_the_earlier_epoch(
 ) -> None:
     progress = Progress()
     for epoch, (correct, nll) in enumerate(epochs, start=1):
-        record = epoch_record(epoch, Score(correct, 10, nll), 0.0)
+        record = epoch_record(epoch, 6 * epoch, Score(correct, 10, nll), 0.0)
         if is_better(record, progress):
             progress.selected_epoch = epoch
         progress.epochs.append(record)

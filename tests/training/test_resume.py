@@ -43,8 +43,8 @@ class Ending(Store):
         if first + len(table) - 1 == self.at_step:
             self.action()
 
-    def epoch(self, step: int, record: dict[str, Any]) -> None:
-        super().epoch(step, record)
+    def epoch(self, record: dict[str, Any]) -> None:
+        super().epoch(record)
         if record["epoch"] == self.at_epoch:
             self.action()
 
