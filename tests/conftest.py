@@ -46,10 +46,10 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(made_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy in the current folder, named by MLFLOW_TRACKING_URI."""
+    """A copy in the current folder, named by MLFLOW_TRACKING_URI: in full, since MLflow remembers stores by their name."""
     path = tmp_path / "mlflow.db"
     with closing(sqlite3.connect(made_store)) as old, closing(sqlite3.connect(path)) as new:
         old.backup(new)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
     return path

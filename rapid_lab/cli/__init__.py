@@ -13,6 +13,8 @@ COMMANDS = {
     "teacher": "the teacher of a dataset: fine-tuned, calibrated, cached",
     "suite": "methods x seeds, each run once",
     "demo": "the six methods on three seeds of the embedded twin",
+    "compare": "the tracking store as the paper's tables, statistics, figures and a report",
+    "variance": "the variance of every proposal on real batches of a run",
     "account": "the paper's relation table from sizes alone, without training",
     "doctor": "what is installed and found, what is missing, and the command that mends it",
 }

@@ -1,15 +1,50 @@
-"""How the variance of every proposal is shown: a table, and a JSON document."""
+"""What an estimator's variance really is: every proposal judged on real batches of a run's state.
 
+The state is a run id (its selected weights), or a checkpoint of a run that is not finished. Variances of the loss and
+of its gradient are exact given the representations, and shown relative to uniform draws at the same budget.
+"""
+
+import argparse
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
+from rapid_lab.cli import Parser
+from rapid_lab.cli.progress import watcher
 from rapid_lab.cli.tables import text_table
+from rapid_lab.errors import SettingError
 from rapid_lab.method.judgement import ProposalSummary
 
 HEADER = (
     "proposal", "main", "loss variance", "quartiles", "pooled", "gradient variance", "quartiles", "pooled", "ess",
 )  # fmt: skip
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Parse, judge, print."""
+    parser = Parser(
+        prog="rapid-lab variance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("state", metavar="RUN_OR_CHECKPOINT", help="a run id, or the path of a checkpoint")
+    parser.add_argument("--batches", default="50", metavar="NUMBER", help="batches that are judged (default 50)")
+    help_text = "draws of the pilots that RAPID's variance is the mean of (default 8)"
+    parser.add_argument("--realisations", default="8", metavar="NUMBER", help=help_text)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args(arguments)
+    num_batches, realisations = (_count(name, getattr(options, name)) for name in ("batches", "realisations"))
+
+    from rapid_lab.experiment.variance import judge_state
+
+    with watcher("variance") as watching:
+        summaries = judge_state(options.state, num_batches=num_batches, realisations=realisations, watcher=watching)
+    print(json.dumps(document(summaries), indent=1) if options.json else rendered(summaries))
+
+
+def _count(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10**6):
+        raise SettingError(f"{name} must be an integer in [1, 1000000], got {text!r}: it counts something")
+    return int(text)
 
 
 def rendered(summaries: Sequence[ProposalSummary]) -> str:

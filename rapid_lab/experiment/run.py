@@ -7,17 +7,19 @@ them a report or a model that was not asked for at first is added later, without
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from filelock import FileLock
 from torch import Tensor
 
 from rapid_lab import names
 from rapid_lab.batches import encode
 from rapid_lab.config import Value, written_config
+from rapid_lab.data.sources import TextData
 from rapid_lab.errors import DataError
 from rapid_lab.experiment import record
 from rapid_lab.experiment.duration import duration_notice
@@ -25,8 +27,8 @@ from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data
 from rapid_lab.experiment.store import current_experiment
 from rapid_lab.experiment.teacher import record_teacher
 from rapid_lab.files import cache_folder, open_tensors, save_tensors
-from rapid_lab.teacher import Teacher, ensure_teacher, serve
-from rapid_lab.terms import Objective
+from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher, serve
+from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.tracking.artifacts import log_student, logged_model, model_weights
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, make_pointer, start_run
@@ -102,13 +104,18 @@ def run_experiment(
     prepare_store()
     experiment = current_experiment()
     prepared = prepare(settings, data)
-    folder = cache_folder() / "runs" / prepared.config_id
+    folder = run_folder(prepared.config_id)
     folder.mkdir(parents=True, exist_ok=True)
     # A second process with the same settings waits here, and then finds the run finished.
     with FileLock(folder.with_suffix(".lock")), orderly_end():
         tracked, is_finished = claim(prepared, experiment, parent_run_id, is_forced=is_forced)
         result = complete(prepared, tracked, folder) if is_finished else carry_out(prepared, tracked, folder, watcher)
     return Outcome(tracked.run_id, prepared.config_id, is_finished, result, data.warnings)
+
+
+def run_folder(config_id: str) -> Path:
+    """Where a run keeps its checkpoint and its selected weights."""
+    return cache_folder() / "runs" / config_id
 
 
 def claim(
@@ -149,7 +156,9 @@ def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Ob
         notice = duration_notice(prepared.settings, prepared.data)
         if notice:
             watcher.say(notice)
-        teacher = ready_teacher(prepared, tracked.experiment_id, watcher)
+        teacher = None
+        if prepared.teacher is not None:
+            teacher = ready_teacher(prepared.teacher, prepared.data, tracked.experiment_id, watcher)
         with SystemSampler(tracked.log_metrics, first_step=tracked.next_step(names.CPU_PERCENT)):
             trained = train(student_job(prepared, teacher, folder, Tracker(tracked, watcher)))
         prepared.model.load_state_dict(trained.weights)
@@ -212,32 +221,31 @@ def selected_weights(tracked: TrackedRun, folder: Path) -> dict[str, Tensor]:
     )
 
 
-def ready_teacher(prepared: Prepared, experiment: str, watcher: Observer) -> Teacher | None:
-    """The teacher of this method, trained and in the store, where it has one."""
-    if prepared.teacher is None:
-        return None
-    teacher = ensure_teacher(prepared.teacher, watcher)
-    record_teacher(experiment, teacher, prepared.teacher, prepared.data)
+def ready_teacher(task: TeacherTask, data: TextData, experiment: str, watcher: Observer) -> Teacher:
+    """The teacher, trained and in the store."""
+    teacher = ensure_teacher(task, watcher)
+    record_teacher(experiment, teacher, task, data)
     return teacher
 
 
 def student_job(prepared: Prepared, teacher: Teacher | None, folder: Path, observer: Observer) -> Job:
     """The student's training, with the teacher served from its cache."""
-    objective = Objective(prepared.settings)
-    rows = None
-    if teacher is not None:
-        rows = serve(teacher, objective, prepared.encoded.labels, prepared.split.train)
     return Job(
         model=prepared.model,
         train=prepared.encoded.subset(prepared.split.train),
         selection=prepared.encoded.subset(prepared.split.selection),
-        objective=objective,
+        objective=Objective(prepared.settings),
         device=prepared.device,
         dtype=prepared.dtype,
         checkpoint=folder / CHECKPOINT,
         observer=observer,
-        teacher=rows,
+        teacher=served_teacher(prepared, teacher) if teacher else None,
     )
+
+
+def served_teacher(prepared: Prepared, teacher: Teacher) -> Callable[[Sequence[int], torch.device], TeacherRows]:
+    """The teacher's rows by position in the training part of the split."""
+    return serve(teacher, Objective(prepared.settings), prepared.encoded.labels, prepared.split.train)
 
 
 def keep_table(tracked: TrackedRun, name: str, table: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,8 @@ def log_dataset(run: TrackedRun, *, name: str, digest: str, source: str, rows: d
 
 def read_text(run: TrackedRun, name: str) -> str:
     """An artifact of a run, as text."""
-    import mlflow.artifacts
-
-    with told_as(f"reading {name} of run {run.run_id}"):
-        return str(mlflow.artifacts.load_text(f"runs:/{run.run_id}/{name}"))
+    with told_as(f"reading {name} of run {run.run_id}"), tempfile.TemporaryDirectory() as folder:
+        return Path(run.client.download_artifacts(run.run_id, name, folder)).read_text(encoding="utf-8")
 
 
 def logged_model(run: TrackedRun) -> str | None:
@@ -51,7 +50,10 @@ def model_weights(model_id: str) -> dict[str, Any]:
 
 def log_student(run: TrackedRun, model: Any, tokenizer: Any) -> None:
     """The selected student as an MLflow model: a transformers pipeline for text classification."""
-    import mlflow.transformers
+    with warnings.catch_warnings():  # of MLflow about its own code, while it is imported
+        warnings.simplefilter("ignore", UserWarning)
+        import mlflow.pyfunc
+        import mlflow.transformers
 
     found = versions()
     # Named here, or MLflow would load the model in another process to find them out.

@@ -113,12 +113,12 @@ def start_run(
 ) -> TrackedRun:
     """A new run, RUNNING, with the tags MLflow sets on its own (user, source) and these."""
     parent = {} if parent_run_id is None else {names.PARENT: parent_run_id}
+    cut = {key: _cut(value, TAG_LENGTH) for key, value in tags.items()}
     client = open_client()
     with told_as(f"starting run {name!r}"):
-        run = client.create_run(experiment_id, run_name=name, tags=resolve_tags() | parent)
-    tracked = TrackedRun(run.info.run_id, experiment_id, client)
-    tracked.set_tags(tags)
-    return tracked
+        # With its tags at once: a process killed in between would leave a run that nobody can find again.
+        run = client.create_run(experiment_id, run_name=name, tags=resolve_tags() | parent | cut)
+    return TrackedRun(run.info.run_id, experiment_id, client)
 
 
 def launched_or_new_run(experiment_id: str, name: str, tags: Mapping[str, str]) -> TrackedRun:
@@ -142,6 +142,12 @@ def adopt_run(run_id: str) -> TrackedRun:
     with told_as(f"adopting run {run_id}"):
         client.update_run(run_id, status="RUNNING")
     return TrackedRun(run_id, run.info.experiment_id, client, stored_steps(run_id, client=client))
+
+
+def existing_run(run_id: str) -> TrackedRun:
+    """A run of the store to read from; its status stays."""
+    client = open_client()
+    return TrackedRun(run_id, _existing(client, run_id).info.experiment_id, client)
 
 
 def make_pointer(run_id: str, target_run_id: str) -> None:

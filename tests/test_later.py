@@ -1,0 +1,154 @@
+"""A report or a model that was not asked for at first is added to the finished run, without training again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+from mlflow.artifacts import download_artifacts
+
+from rapid_lab import names
+from rapid_lab.cli import main
+from rapid_lab.experiment.suite import best_seeds
+from rapid_lab.files import open_tensors
+from rapid_lab.tracking.artifacts import model_weights
+from rapid_lab.tracking.door import client
+from rapid_lab.tracking.store import find_runs
+
+QUICK = [
+    "--data", "twin", "--method", "kd", "--epochs", "1", "--warmup-epochs", "0", "--teacher-epochs", "1", "--json",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def lab(store: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAPID_CACHE_DIR", str(cache))
+    return store
+
+
+def run(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main(["run", *QUICK, *options]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def models_of(run_id: str) -> list[str]:
+    outputs = client().get_run(run_id).outputs
+    return [output.model_id for output in outputs.model_outputs] if outputs else []
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_report_and_a_model_are_added_from_the_selected_weights(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = run(capsys, "--report", "never", "--log-model", "false")
+    folder = cache / "runs" / silent["config_id"]
+    assert silent["report"] is None
+    assert [path.name for path in folder.iterdir()] == ["selected.safetensors"]
+    stored = client().get_run(silent["run_id"])
+    assert stored.data.tags[names.REPORT] == "never"
+    assert names.REPORT_ACCURACY not in stored.data.metrics
+    assert not [item for item in client().list_artifacts(silent["run_id"]) if item.path == names.PREDICTIONS]
+    steps = len(client().get_metric_history(silent["run_id"], names.RELATIONS_MAIN))
+
+    reported = run(capsys, "--log-model", "false")
+    assert (reported["run_id"], reported["is_reused"]) == (silent["run_id"], True)
+    stored = client().get_run(silent["run_id"])
+    assert stored.info.status == "FINISHED"
+    assert stored.data.tags[names.REPORT] == "once"
+    assert stored.data.metrics[names.REPORT_CORRECT] == reported["report"]["correct"]
+    assert len(client().get_metric_history(silent["run_id"], names.RELATIONS_MAIN)) == steps
+    table = parquet.read_table(download_artifacts(f"runs:/{silent['run_id']}/{names.PREDICTIONS}"))
+    right = sum(a == b for a, b in zip(table["label"].to_pylist(), table["predicted"].to_pylist(), strict=True))
+    assert right == reported["report"]["correct"]
+
+    weights = {name: tensor.clone() for name, tensor in open_tensors(folder / "selected.safetensors")[0].items()}
+    run(capsys, "--log-model", "true")
+    assert list(folder.iterdir()) == []  # kept once: now in the model
+    (model_id,) = models_of(silent["run_id"])
+    logged = model_weights(model_id)
+    assert logged.keys() == weights.keys()
+    assert all(logged[name].equal(tensor) for name, tensor in weights.items())
+    run(capsys, "--log-model", "true")
+    assert models_of(silent["run_id"]) == [model_id]
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_report_is_added_from_the_logged_model_where_the_cache_is_gone(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(capsys, "--report", "never", "--seed", "5")
+    assert not (cache / "runs" / first["config_id"] / "selected.safetensors").exists()
+    later = run(capsys, "--seed", "5")
+    assert later["run_id"] == first["run_id"]
+    assert later["report"]["total"] > 0
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_report_without_weights_is_refused_and_the_run_stays_finished(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(capsys, "--report", "never", "--log-model", "false", "--seed", "6")
+    (cache / "runs" / first["config_id"] / "selected.safetensors").unlink()
+    assert main(["run", *QUICK, "--seed", "6"]) == 2
+    assert "nothing can be added to it; --force trains it again" in capsys.readouterr().err
+    assert client().get_run(first["run_id"]).info.status == "FINISHED"
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_run_records_its_teacher_once_with_its_reliability_diagram(capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in ("7", "8"):
+        run(capsys, "--log-model", "false", "--seed", seed)
+    (teacher,) = find_runs("0", {names.KIND: names.TEACHER})
+    document = json.loads(Path(download_artifacts(f"runs:/{teacher.run_id}/{names.CALIBRATION}")).read_text("utf-8"))
+    assert document["bins"] == 15
+    assert sum(document["before"]["count"]) == sum(document["after"]["count"]) == 200
+    assert document["after"]["nll"] <= document["before"]["nll"]
+
+
+def test_the_best_seed_is_chosen_by_the_selection_split_alone() -> None:
+    def made(method: str, seed: int, correct: int, nll: float, report: int) -> dict[str, Any]:
+        epochs = [{"correct": 99, "nll": 0.0}, {"correct": correct, "nll": nll}]
+        return {
+            "method": method, "seed": seed, "epochs": epochs, "selected_epoch": 2, "report": {"correct": report},
+        }  # fmt: skip
+
+    runs = [made("kd", 1, 8, 0.5, 1), made("kd", 2, 8, 0.4, 0), made("kd", 3, 7, 0.1, 9), made("rapid", 1, 1, 1.0, 1)]
+    assert [(best["method"], best["seed"]) for best in best_seeds(runs)] == [("kd", 2), ("rapid", 1)]
+
+
+SUITE = [
+    "suite",
+    "--data",
+    "twin",
+    "--methods",
+    "student_ce",
+    "--seeds",
+    "9",
+    "--epochs",
+    "200",
+    "--log-model",
+    "false",
+]
+
+
+def test_a_run_ends_in_order_when_its_suite_is_killed(lab: Path) -> None:
+    command = [sys.executable, "-m", "rapid_lab", *SUITE]
+    suite = subprocess.Popen(command, cwd=lab.parent, stderr=subprocess.PIPE, text=True)
+    assert suite.stderr is not None
+    line = suite.stderr.readline()
+    assert line.startswith("student_ce seed 9 epoch 1/200"), line
+    os.kill(suite.pid, signal.SIGKILL)
+    suite.communicate()  # to the end of its output: the run has ended too and closed its end
+    (run,) = find_runs("0", {names.KIND: names.STUDENT})
+    assert run.status == "KILLED"
