@@ -213,7 +213,7 @@ def _data_places(dataset: str, missing: Findings) -> dict[str, Any]:
             missing.add(f"the local copy of {dataset} cannot be used: {error}", f"mend the files in {folder}")
     owner_and_name = official.hub_name.repo.replace("/", "___")
     prepared = f"{owner_and_name}/{official.hub_name.config or '*'}/*/*/dataset_info.json"
-    return {"local": found, "hub_cache": any(hub._cache_folder().glob(prepared)), "twin": True}
+    return {"local": found, "hub_cache": any(hub.cache_folder().glob(prepared)), "twin": True}
 
 
 def _chosen_place(places: dict[str, Any], *, is_reached: bool) -> str:

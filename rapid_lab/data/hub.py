@@ -81,16 +81,16 @@ class HubData:
 def load_cached(name: HubName, columns: Columns) -> HubData | None:
     """The dataset as an earlier download prepared it; nothing is asked of the network."""
     owner, _, short_name = name.repo.partition("/")
-    if not any(_cache_folder().glob(f"{owner}___*")):
+    if not any(cache_folder().glob(f"{owner}___*")):
         return None  # spares the import of `datasets`, which takes seconds
     from datasets.packaged_modules.cache.cache import Cache
 
     _be_quiet()
-    where = {"cache_dir": str(_cache_folder()), "dataset_name": short_name, "repo_id": name.repo}
+    where = {"cache_dir": str(cache_folder()), "dataset_name": short_name, "repo_id": name.repo}
     try:
         builder = Cache(config_name=name.config, version="auto", hash="auto", **where)
     except json.JSONDecodeError as error:
-        raise DataError(f"{name} is damaged in the cache {_cache_folder()}: {error}") from None
+        raise DataError(f"{name} is damaged in the cache {cache_folder()}: {error}") from None
     except (ValueError, FileNotFoundError):
         return None  # never prepared, or not to the end
     return HubData(name, builder, columns)
@@ -105,7 +105,7 @@ def load_from_hub(name: HubName, columns: Columns) -> HubData:
     try:
         # With the scheme, or a folder of that name in the working directory would be taken for it.
         builder = datasets.load_dataset_builder(
-            f"hf://datasets/{name.repo}", name.config, cache_dir=str(_cache_folder())
+            f"hf://datasets/{name.repo}", name.config, cache_dir=str(cache_folder())
         )
         builder.download_and_prepare()
     except Exception as error:
@@ -114,7 +114,7 @@ def load_from_hub(name: HubName, columns: Columns) -> HubData:
     return HubData(name, builder, columns)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Where `datasets` keeps what it has prepared, found without importing it."""
     general = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{general}/huggingface"
