@@ -32,8 +32,8 @@ class Student:
     correct: int | None  # of the report split; None where it was never read
     total: int | None
     steps: int
-    relations: Mapping[str, int]  # main, pilot, unique_main, unique_pilot, unique_union: sums over all steps
-    train_minutes: float
+    relations: Mapping[str, int]  # main, pilot, unique_main, unique_pilot, unique_union: sums over all steps, if logged
+    train_minutes: float  # NaN where it was not logged, as the next
     peak_mb: float
 
 
@@ -46,6 +46,8 @@ class Setup:
     seeds: tuple[int, ...]
     students: Mapping[str, tuple[Student, ...]]  # by method, in the paper's order; each in the order of `seeds`
     marks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by method: why its cell needs a remark
+    unpaired: Mapping[str, tuple[Student, ...]] = field(default_factory=dict)  # methods that lack some of `seeds`
+    notes: tuple[str, ...] = ()  # what a reader of the whole setup must know
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,10 @@ class Details:
     """What figures and example-level tests read besides; every mapping may lack a run."""
 
     selection: Mapping[str, "pd.DataFrame"] = field(default_factory=dict)  # run id: epoch, step, accuracy, nll
-    steps: Mapping[str, "pd.DataFrame"] = field(default_factory=dict)  # run id: step and the step metrics
-    predictions: Mapping[str, "pd.DataFrame"] = field(default_factory=dict)  # run id: row, label, predicted, probs
+    steps: Mapping[str, "pd.DataFrame"] = field(default_factory=dict)  # run id: step, relations, proposal health
+    predictions: Mapping[str, "pd.DataFrame"] = field(default_factory=dict)  # run id: row, label, predicted
     calibration: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # teacher id: calibration.json
+    teachers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # teacher id: its metrics by name
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher, serve
 from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.tracking.artifacts import log_student, logged_model, model_weights
 from rapid_lab.tracking.door import client
-from rapid_lab.tracking.runs import TrackedRun, adopt_run, make_pointer, start_run
+from rapid_lab.tracking.runs import TrackedRun, adopt_run, is_ended, make_pointer, start_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.store import find_runs, prepare_store
 from rapid_lab.tracking.system import SystemSampler
@@ -197,13 +197,15 @@ def complete(prepared: Prepared, tracked: TrackedRun, folder: Path) -> dict[str,
     result = record.read_result(tracked)
     lacks_report = prepared.settings.report == "once" and result["report"] is None
     lacks_model = prepared.settings.log_model and logged_model(tracked) is None
+    if not (lacks_report or lacks_model) and is_ended(tracked):
+        return result
     tracked = adopt_run(tracked.run_id)
     try:
-        if not (lacks_report or lacks_model):
-            return result
-        prepared.model.load_state_dict(selected_weights(tracked, folder))
-        prepared.model.to(prepared.device)
-        return conclude(prepared, tracked, folder, result)
+        if lacks_report or lacks_model:
+            prepared.model.load_state_dict(selected_weights(tracked, folder))
+            prepared.model.to(prepared.device)
+            result = conclude(prepared, tracked, folder, result)
+        return result
     finally:
         tracked.finish("FINISHED")  # as it was: what it has is whole, whatever became of the addition
 

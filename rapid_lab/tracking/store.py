@@ -12,6 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.db.utils import _initialize_tables, create_sqlalchemy_engine
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request_safe
+from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from rapid_lab.errors import SettingError
@@ -21,6 +22,7 @@ from rapid_lab.tracking.redaction import redact
 LOCK_SECONDS = 120
 ANSWER_SECONDS = 5
 PAGE_SIZE = 1000
+DATABASES = ("sqlite", "postgresql", "mysql")
 
 
 def prepare_store() -> str:
@@ -34,6 +36,39 @@ def prepare_store() -> str:
     elif scheme in ("", "file"):
         raise _unusable(uri, "MLflow no longer writes folders of files; sqlite:///mlflow.db is its default")
     return uri
+
+
+def existing_store() -> str:
+    """The tracking URI of a store that is there already: for readers, who must not make an empty one."""
+    uri = tracking_uri()
+    scheme = urlsplit(uri).scheme.partition("+")[0]
+    if scheme in DATABASES:
+        _check_database(uri, is_remote=scheme != "sqlite")
+    elif scheme in ("http", "https"):
+        _check_server(uri)
+    elif scheme in ("", "file"):
+        raise _unusable(uri, "MLflow no longer reads folders of files; sqlite:///mlflow.db is its default")
+    try:
+        client()
+    except MlflowException as error:
+        raise _unusable(uri, reason(error)) from error
+    return uri
+
+
+def _check_database(uri: str, *, is_remote: bool) -> None:
+    """Ask once whether it has MLflow's tables: MLflow itself would make them, and asks an absent one for hours."""
+    path = sqlite_path(uri)
+    if not is_remote and (path is None or not path.is_file()):
+        raise _unusable(uri, "there is no such file; the first run makes it")
+    try:
+        engine = create_engine(uri, connect_args={"connect_timeout": ANSWER_SECONDS} if is_remote else {})
+        with closing(engine.connect()) as connection:
+            has_runs = inspect(connection).has_table("runs")
+        engine.dispose()
+    except (SQLAlchemyError, ImportError) as error:
+        raise _unusable(uri, reason(error)) from error
+    if not has_runs:
+        raise _unusable(uri, "it is a database without the tables of MLflow")
 
 
 def _prepare_sqlite(uri: str) -> None:
@@ -127,7 +162,7 @@ class RunSummary:
 def find_runs(experiment_id: str, tags: Mapping[str, str]) -> list[RunSummary]:
     """The runs of an experiment with all these tags, newest first; deleted runs are not among them."""
     found: list[RunSummary] = []
-    query, token = _filter(tags), None
+    query, token = tag_filter(tags), None
     while True:
         with told_as("searching runs"):
             page = client().search_runs([experiment_id], query, max_results=PAGE_SIZE, page_token=token)
@@ -141,7 +176,7 @@ def find_runs(experiment_id: str, tags: Mapping[str, str]) -> list[RunSummary]:
             return found
 
 
-def _filter(tags: Mapping[str, str]) -> str:
+def tag_filter(tags: Mapping[str, str]) -> str:
     """MLflow's filter for those tags that cannot break out of it: its strings know no escapes."""
     plain = [(name, value) for name, value in tags.items() if _is_plain(name) and _is_plain(value)]
     return " AND ".join(f"tags.`{name}` = '{value}'" for name, value in plain)
