@@ -200,7 +200,7 @@ TWIN: dict[str, Value] = {
     "student_model": "twin-distilbert",
     "teacher_layers": None,
     "student_layers": 2,
-    "learning_rate": 1e-3,
+    "learning_rate": 2e-3,
     "teacher_learning_rate": 1e-3,
     "teacher_epochs": 6,
 }
