@@ -92,6 +92,7 @@ class Settings:
         4, "", "the student's first layers that are kept; none is all", is_in_paper=True
     )
     teacher_epochs: int = _setting(3, "", "epochs of the teacher's fine-tuning")
+    teacher_batch_size: int = _setting(32, "", "examples a batch of the teacher's fine-tuning, whatever the student's")
     teacher_seed: int = _setting(42, "", "seed of the teacher's fine-tuning")
     teacher_learning_rate: float = _setting(2e-5, "", "peak learning rate of the teacher")
 

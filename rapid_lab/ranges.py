@@ -84,6 +84,7 @@ RANGES: dict[str, Range] = {
     "gradient_clip": Range(0, math.inf, "a norm bound of zero would stop training", excludes_low=True),
     "max_length": Range(3, 8192, "a text has at least one token between two special ones", is_integer=True),
     "teacher_epochs": _count(1, "training takes at least one epoch"),
+    "teacher_batch_size": _count(1, "a batch holds at least one example"),
     "teacher_layers": _count(1, "an encoder has at least one layer"),
     "student_layers": _count(1, "an encoder has at least one layer"),
 }

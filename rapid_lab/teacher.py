@@ -34,7 +34,7 @@ CHECKPOINT = "checkpoint.safetensors"
 POOLING = "mask-aware mean of the last hidden state"
 # Settings a teacher depends on besides its data and initial weights.
 TEACHER_SETTINGS = (
-    "teacher_epochs", "teacher_seed", "teacher_learning_rate", "teacher_layers", "batch_size", "weight_decay",
+    "teacher_epochs", "teacher_seed", "teacher_learning_rate", "teacher_layers", "teacher_batch_size", "weight_decay",
     "lr_warmup_fraction", "gradient_clip", "max_length", "group_by_length",
 )  # fmt: skip
 
@@ -133,6 +133,7 @@ def _build(task: TeacherTask, folder: Path, observer: Observer) -> None:
         epochs=task.settings.teacher_epochs,
         seed=task.settings.teacher_seed,
         learning_rate=task.settings.teacher_learning_rate,
+        batch_size=task.settings.teacher_batch_size,
     )
     model, selection = task.untrained(), task.encoded.subset(task.selection_rows)
     job = Job(

@@ -20,7 +20,7 @@ from rapid_lab.tracking.provenance import ROOT
 
 MLFLOW = Path(sys.executable).parent / "mlflow"
 # Nine steps an epoch, so that a run is short and still has a middle.
-TINY = {"epochs": "6", "teacher_epochs": "1", "batch_size": "200"}
+TINY = {"epochs": "6", "teacher_epochs": "1", "batch_size": "200", "teacher_batch_size": "200"}
 NUM_STEPS = 6 * 9
 SECONDS = 600
 
