@@ -197,22 +197,23 @@ def timed(folder: Path) -> tuple[float, float, int]:
         return shown, done, (Path(output) / "report.html").stat().st_size
 
 
-def measure(folder: Path, counts: list[int], rounds: int) -> dict[int, tuple[float, float, float]]:
-    """Medians at each size: main table, full report, MiB of the report."""
+def measure(folder: Path, counts: list[int], rounds: int) -> dict[int, tuple[float, float, float, float]]:
+    """Medians at each size: main table, full report, MiB of the report; and how many processes wanted a core before."""
     found = {}
     for count in sorted(counts):
         grow(folder, count)
+        load = os.getloadavg()[0]
         main_table, full_report, size = zip(*(timed(folder) for _ in range(rounds)), strict=True)
-        found[count] = (statistics.median(main_table), statistics.median(full_report), size[0] / 2**20)
+        found[count] = (statistics.median(main_table), statistics.median(full_report), size[0] / 2**20, load)
         print(count, *(f"{value:.2f}" for value in found[count]), flush=True)
     return found
 
 
-def sections_of(found: Mapping[int, tuple[float, float, float]], rounds: int) -> list[str]:
-    header = ["runs", "main table", "full report", "ms of the report a run", "report.html"]
+def sections_of(found: Mapping[int, tuple[float, float, float, float]], rounds: int) -> list[str]:
+    header = ["runs", "main table", "full report", "ms of the report a run", "report.html", "load before"]
     rows = [
-        [count, f"{main:.1f} s", f"{full:.1f} s", f"{1000 * full / count:.0f}", f"{size:.1f} MiB"]
-        for count, (main, full, size) in found.items()
+        [count, f"{main:.1f} s", f"{full:.1f} s", f"{1000 * full / count:.0f}", f"{size:.1f} MiB", f"{load:.1f}"]
+        for count, (main, full, size, load) in found.items()
     ]
     largest, smallest = max(found), min(found)
     measured = dict(zip(TARGETS, found[largest], strict=False))

@@ -1,0 +1,155 @@
+"""What a sweep adds to its trials, on the embedded storage with MLflow and Optuna together.
+
+Three claims: a trial costs at most 1.5 s besides its training; two workers give at least 1.7 times the trials an hour
+of one on 2 cores where training is single-threaded; 1,000 finished trials slow the next one by at most 20 %.
+
+    python benchmarks/sweep_overhead.py
+
+Trials train nothing: a seed is one MLflow run, and for the second claim 6 s of arithmetic in one thread. The file is
+also the worker that its own commands start.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import harness
+import optuna
+from optuna.trial import TrialState
+
+from rapid_lab import names
+from rapid_lab.config import Value
+from rapid_lab.experiment.preparation import hashed
+from rapid_lab.experiment.store import current_experiment
+from rapid_lab.sweep.driver import main
+from rapid_lab.sweep.laboratory import Laboratory
+from rapid_lab.sweep.plan import DataFacts, Plan
+from rapid_lab.sweep.space import Interval, Sweep
+from rapid_lab.sweep.storage import make_place
+from rapid_lab.sweep.trial import SeedResult
+from rapid_lab.sweep.watching import SeedWatcher
+from rapid_lab.tracking.runs import start_run
+from rapid_lab.tracking.store import prepare_store
+
+HERE = Path(__file__).resolve()
+BUSY = "BENCHMARK_BUSY_SECONDS"
+SWEEP = Sweep(
+    name="overhead",
+    question=__doc__ or "",
+    axes={"gate_strength": Interval(0.0, 1.0), "max_residual_mix": Interval(0.0, 1.0)},
+    defaults={"method": "rapid"},
+)
+FINISHED, NEXT = 1000, 30
+BUSY_SECONDS, BUSY_TRIALS = 6.0, 12
+LIMITS = {"overhead": 1.5, "speed": 1.7, "slowing": 1.2}
+
+
+def facts(given: Mapping[str, Value], say: Callable[[str], None]) -> DataFacts:
+    return DataFacts("nothing", "nothing", 1800, is_twin=True)
+
+
+def prepare(plan: Plan, say: Callable[[str], None]) -> None:
+    """No teacher."""
+
+
+def evaluate(settings: Mapping[str, Value], parent_run_id: str, watcher: SeedWatcher) -> SeedResult:
+    config_id = hashed(dict(settings))
+    tags = {names.KIND: names.STUDENT, names.CONFIG_ID: config_id, names.COMPLETE: "true"}
+    run = start_run(current_experiment(), "nothing", tags, parent_run_id=parent_run_id)
+    _compute(float(os.environ.get(BUSY, "0")))
+    run.finish("FINISHED")
+    accuracy = 0.9 - (float(str(settings["gate_strength"])) - 0.7) ** 2
+    return SeedResult(run.run_id, config_id, accuracy, 1 - accuracy, 64.0, 0.0, 0.0)
+
+
+def _compute(seconds: float) -> None:
+    """Arithmetic that takes so long on a core of its own: by the processor's clock, so that a busy machine is seen."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        sum(range(1000))
+
+
+def command(*words: str, busy: float = 0.0) -> None:
+    environment = {**os.environ, BUSY: str(busy), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, str(HERE), "--seeds", "1", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+
+
+def times(study: str) -> list[tuple[datetime, datetime]]:
+    """Start and end of every finished trial, in the order of their ends."""
+    trials = optuna.load_study(study_name=study, storage=make_place("rapid-sweeps", study).open()).trials
+    ended = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    pairs = [(trial.datetime_start, trial.datetime_complete) for trial in ended]
+    return sorted(((a, b) for a, b in pairs if a and b), key=lambda pair: pair[1])
+
+
+def gaps(study: str) -> list[float]:
+    """Seconds from the end of a trial to the end of the next: everything a trial costs, the asking included."""
+    ends = [end for _, end in times(study)]
+    return [(b - a).total_seconds() for a, b in pairwise(ends)]
+
+
+def trials_an_hour(study: str) -> float:
+    """From the first trial's start to the last one's end: what starting a process costs does not grow with trials."""
+    pairs = times(study)
+    seconds = (pairs[-1][1] - min(start for start, _ in pairs)).total_seconds()
+    return 3600 * len(pairs) / seconds
+
+
+def measure() -> Sequence[Sequence[object]]:
+    command("--study", "long", "--trials", str(FINISHED + NEXT))
+    long = gaps("long")
+    overhead = statistics.median(long)
+    # The first trials are drawn without a model: what is compared is drawn as the last ones are.
+    early, late = statistics.median(long[20 : 20 + NEXT]), statistics.median(long[-NEXT:])
+    speeds = {}
+    for workers in (1, 2):
+        command("--study", f"w{workers}", "--workers", str(workers), "--trials", str(BUSY_TRIALS), busy=BUSY_SECONDS)
+        speeds[workers] = trials_an_hour(f"w{workers}")
+    return [
+        ["seconds a trial adds, median", f"{overhead:.3f}", f"at most {LIMITS['overhead']}"],
+        ["trials an hour, two workers to one", f"{speeds[2] / speeds[1]:.2f}", f"at least {LIMITS['speed']}"],
+        [
+            f"seconds of a trial after {FINISHED} finished ones, to those after 20",
+            f"{late:.3f} / {early:.3f} = {late / early:.2f}",
+            f"at most {LIMITS['slowing']}",
+        ],
+    ]
+
+
+def benchmark() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.environ["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
+        prepare_store()
+        before = os.getloadavg()[0]
+        rows = measure()
+        os.chdir("/")
+    load = f"Load of the machine when it began: {before:.1f} on {os.cpu_count()} cores."
+    busy = " It was shared with other work, which the second ratio shows." if before > 0.5 else ""
+    path = harness.write_report(
+        "sweep_overhead",
+        "What a sweep adds to its trials",
+        [(__doc__ or "").strip(), harness.table(["what", "measured", "claimed"], rows), load + busy],
+    )
+    print(path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(main(SWEEP, laboratory=Laboratory(facts=facts, prepare=prepare, evaluate=evaluate)))
+    benchmark()

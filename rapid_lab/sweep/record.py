@@ -1,0 +1,100 @@
+"""A study in the tracking store: one run for the study, a child for each trial, a grandchild for each seed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rapid_lab import names
+from rapid_lab.config import Value
+from rapid_lab.experiment.store import current_experiment
+from rapid_lab.sweep.plan import Plan
+from rapid_lab.tracking.door import client
+from rapid_lab.tracking.provenance import SOURCE_HASH
+from rapid_lab.tracking.runs import TrackedRun, adopt_run, start_run
+from rapid_lab.tracking.store import find_runs
+
+RUN_NAME = "mlflow.runName"
+
+
+def _tags(plan: Plan, kind: str) -> dict[str, str]:
+    return {
+        names.KIND: kind,
+        names.STUDY_NAME: plan.study,
+        names.DATASET: plan.data.name,
+        names.DATA_HASH: plan.data.data_hash,
+        names.COMPLETE: "false",
+        names.REPORT: "never",
+        names.SOURCE_HASH: SOURCE_HASH,
+        names.SCHEMA: str(names.SCHEMA_VERSION),
+    }
+
+
+def study_run(plan: Plan) -> TrackedRun:
+    """The study's run, RUNNING: found, or started by whoever comes first; under the study's lock."""
+    experiment = current_experiment()
+    for found in find_runs(experiment, {names.KIND: names.STUDY, names.STUDY_NAME: plan.study}):
+        if found.tags.get(names.DATA_HASH) == plan.data.data_hash:
+            return adopt_run(found.run_id)
+    run = start_run(experiment, plan.study, _tags(plan, names.STUDY))
+    run.set_description(f"Sweep **{plan.sweep.name}** on **{plan.data.name}**, seeds {_listed(plan.seeds)}.")
+    return run
+
+
+def trial_run(
+    plan: Plan, parent_run_id: str, number: int, earlier: Sequence[int], params: Mapping[str, Value]
+) -> TrackedRun:
+    """The trial's run, RUNNING; one that died left its own behind, which goes on under the new number."""
+    experiment = current_experiment()
+    name, now = f"{plan.study} trial {number}", {names.TRIAL_NUMBER: str(number)}
+    # Its number too: it may have been claimed by a process that died before its run was known to anybody.
+    for old in (*earlier, number) if earlier else ():
+        wanted = {names.KIND: names.TRIAL, names.STUDY_NAME: plan.study, names.TRIAL_NUMBER: str(old)}
+        for found in find_runs(experiment, wanted):
+            if found.tags.get(names.PARENT) == parent_run_id:
+                run = adopt_run(found.run_id)
+                run.set_tags({**now, names.RESUMED: "true", RUN_NAME: name})
+                return run
+    tags = {**_tags(plan, names.TRIAL), **now, names.RESUMED: "false"}
+    if method := params.get("method", plan.given.get("method")):
+        tags[names.METHOD] = str(method)
+    run = start_run(experiment, name, tags, parent_run_id=parent_run_id)
+    run.log_params({f"{names.PARAM_PREFIX}{key}": value for key, value in params.items()})
+    return run
+
+
+def link_seed(plan: Plan, trial: TrackedRun, number: int, run_id: str, *, is_pruned: bool = False) -> None:
+    """Name study and trial on the run of a seed; one that another trial or command began keeps its parent."""
+    run = TrackedRun(run_id, trial.experiment_id, client())
+    is_ours = run.client.get_run(run_id).data.tags.get(names.PARENT) == trial.run_id
+    ours = {names.STUDY_NAME: plan.study, names.TRIAL_NUMBER: str(number)}
+    theirs = {f"{names.USED_BY}.{trial.run_id}": f"{plan.study}/{number}"}
+    run.set_tags({**(ours if is_ours else theirs), **({names.PRUNED: "true"} if is_pruned else {})})
+
+
+def unfinished_seed(trial: TrackedRun) -> str | None:
+    """The run of the seed that the pruner has just ended."""
+    wanted = {names.KIND: names.STUDENT, names.PARENT: trial.run_id}
+    found = [run for run in find_runs(trial.experiment_id, wanted) if run.status == "KILLED"]
+    return found[0].run_id if found else None
+
+
+def trial_metrics(measures: Mapping[str, float]) -> dict[str, float]:
+    """The means of a trial under the names its seeds log theirs."""
+    logged = {
+        names.SELECTION_ACCURACY: "accuracy",
+        names.SELECTION_NLL: "nll",
+        names.MEAN_MAIN: "main",
+        names.MEAN_PILOT: "pilot",
+        names.TRAIN_MINUTES: "minutes",
+    }
+    return {name: measures[key] for name, key in logged.items() if key in measures}
+
+
+def describe_trial(params: Mapping[str, Value], measures: Mapping[str, Any], seeds: Sequence[int]) -> str:
+    """Markdown above the trial's run."""
+    where = ", ".join(f"{name} {value}" for name, value in params.items())
+    found = f"selection accuracy {100 * measures['accuracy']:.2f} %" if "accuracy" in measures else "no seed finished"
+    return f"{where}: {found}, mean of seeds {_listed(seeds)}."
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(str(seed) for seed in seeds)

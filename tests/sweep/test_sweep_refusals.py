@@ -1,0 +1,80 @@
+"""Bad input: one clear message, exit code 2, and nothing made."""
+
+from pathlib import Path
+
+import pytest
+from studies import sweep_of
+from trivial_sweep import LABORATORY
+
+from rapid_lab.sweep.driver import main
+
+
+@pytest.mark.parametrize(
+    ("sweep", "arguments", "message"),
+    [
+        ("gate", ["--gate-strength", "0.8:0.2"], "gate_strength must be a range low:high with low below high"),
+        ("gate", ["--gate-strength", "0.5:0.5"], "it is empty"),
+        ("gate", ["--gate-strength", ":"], "got an empty end"),
+        ("gate", ["--gate-strength", "0:2"], "gate_strength must be in [0, 1], got 2.0"),
+        ("gate", ["--gate-strength", "0:nan"], "gate_strength must be in [0, 1]"),
+        ("gate", ["--gate-strength", "0.5"], "a sweep must have a setting that varies"),
+        ("budget", ["--relation-budget", ","], "relation_budget must be a list of values, got ','"),
+        ("budget", ["--relation-budget", "16:64"], "a grid has points, not a range"),
+        ("budget", ["--relation-budget", "16,16"], "a point counts once"),
+        ("budget", ["--relation-budget", "0"], "relation_budget must be an integer in [1, 1e+09], got 0"),
+        ("budget", ["--method", "kd,rapid"], "relation_budget does nothing in it"),
+        ("gate", ["--method", "uniform"], "gate_strength does nothing in it"),
+        ("proposal", ["--method", "static"], "does nothing in it"),
+        ("gate", ["--objective", "acuracy"], "objective must be one of accuracy, nll, relations, minutes"),
+        ("gate", ["--objective", "report/accuracy"], "the report split is no objective"),
+        ("gate", ["--trials", "0"], "trials must be an integer of at least 1, got '0'"),
+        ("gate", ["--trials", "-3"], "trials must be an integer of at least 1"),
+        ("gate", ["--workers", "0"], "workers must be an integer of at least 1"),
+        ("gate", ["--timeout", "0"], "timeout must be a number above 0"),
+        ("gate", ["--seeds", "1,1"], "seeds must be different numbers"),
+        ("gate", ["--seeds", ""], "seeds must be different numbers"),
+        ("gate", ["--seed", "1"], "seed must be given as --seeds"),
+        ("gate", ["--prune", "seeds"], "fewer than 4 seeds, got 'seeds' with 3"),
+        ("gate", ["--prune", "sometimes"], "prune must be one of off, seeds, epochs"),
+        ("budget", ["--prune", "epochs"], "prune must be off in a grid"),
+        ("joint", ["--prune", "epochs"], "prune must be off with two objectives"),
+        ("gate", ["--engine", "slurm"], "engine must be one of local, ray"),
+        ("gate", ["--storage", "mysql://host/db"], "storage must be a folder or postgresql"),
+        ("gate", ["--storage", "postgresql+psycopg://me:hidden@host/db"], "no password on the command line"),
+        ("gate", ["--storage", "postgresql://me@host/db?password=hidden"], "no password on the command line"),
+        ("gate", ["--storage", "postgresql+psycopg://me@127.0.0.1:1/db"], "storage must be a database that answers"),
+        ("gate", ["--storage", "/dev/null"], "storage must be a folder that can be written to"),
+        ("gate", ["--storage", "/proc/nowhere"], "storage must be a folder that can be written to"),
+        ("gate", ["--study", "../elsewhere"], "study must be letters, digits"),
+        ("gate", ["--epochs", "0"], "epochs must be an integer"),
+        ("gate", ["--gate-strenght", "0:1"], "did you mean gate_strength"),
+        ("gate", ["--report", "once"], "unrecognized arguments: once"),
+    ],
+)
+def test_bad_input_is_refused(
+    sweep: str,
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(sweep_of(sweep), arguments, LABORATORY) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert "hidden" not in shown.err
+    assert shown.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a machine without ray."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    assert main(sweep_of("gate"), ["--engine", "ray"], LABORATORY) == 2
+    assert "pip install 'rapid-lab[ray]'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
