@@ -3,9 +3,10 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := 2.13.0
+SOAK_SECONDS ?= 14400
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test lock bench clean
+.PHONY: help setup demo check format test soak lock bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,8 +37,12 @@ format: setup ## format and mend what can be mended
 test: setup ## the tests
 	$(BIN)/python -m pytest
 
+soak: setup ## the tests that take long; SOAK_SECONDS ends them earlier
+	timeout --signal=INT $(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -x || [ $$? = 124 ]
+
 bench: setup ## measure, and write dated reports to benchmarks/reports
-	$(BIN)/python benchmarks/pair_term.py --report
+	for name in pair_term step_overhead throughput compare_store sweep_overhead; do \
+		$(BIN)/python benchmarks/$$name.py --report || exit 1; done
 
 lock: ## make requirements.lock anew (needs uv); torch stays out, see docs/decisions
 	printf 'torch\n' > $(VENV)/excluded.txt

@@ -12,12 +12,7 @@ import psutil
 from torch import Tensor
 
 from rapid_lab.errors import DataError
-
-
-def cache_folder() -> Path:
-    """Where teachers, signals and checkpoints are kept: RAPID_CACHE_DIR, else a folder of the user's cache."""
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rapid-lab"
-    return Path(os.environ.get("RAPID_CACHE_DIR", default))
+from rapid_lab.folders import cache_folder as cache_folder
 
 
 @contextlib.contextmanager

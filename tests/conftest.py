@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -52,4 +53,6 @@ def store(made_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         old.backup(new)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
+    if "RAPID_CACHE_DIR" not in os.environ:
+        monkeypatch.setenv("RAPID_CACHE_DIR", str(tmp_path / "cache"))  # where spools are
     return path

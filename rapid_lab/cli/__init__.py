@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rapid_lab.errors import DataError, SettingError
+from rapid_lab.tracking.errors import TrackingError
 
 COMMANDS = {
     "run": "one run, from a dataset to a tracked student",
@@ -16,6 +17,8 @@ COMMANDS = {
     "compare": "the tracking store as the paper's tables, statistics, figures and a report",
     "variance": "the variance of every proposal on real batches of a run",
     "account": "the paper's relation table from sizes alone, without training",
+    "flush": "send what runs logged while the tracking store did not answer",
+    "reap": "close the runs of processes that are gone",
     "doctor": "what is installed and found, what is missing, and the command that mends it",
 }
 
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command, rest = parser.parse_known_args(arguments)
         module = importlib.import_module(f"rapid_lab.cli.{command.command}")
         module.run(rest)
-    except (SettingError, DataError) as error:
+    except (SettingError, DataError, TrackingError) as error:
         print(f"rapid-lab: {error}", file=sys.stderr)
         return 2
     return 0

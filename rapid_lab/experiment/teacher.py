@@ -44,20 +44,27 @@ def record_teacher(
     experiment: str, teacher: Teacher, task: TeacherTask, data: TextData, report: dict[str, Any] | None = None
 ) -> str:
     """The teacher's run: found by its id, else logged; a report it lacks is added."""
-    wanted = {names.KIND: names.TEACHER, names.TEACHER_ID: teacher.teacher_id, names.COMPLETE: "true"}
+    wanted = {names.KIND: names.TEACHER, names.TEACHER_ID: teacher.teacher_id}
     # Several students may finish waiting for one teacher together.
     with FileLock(teacher.folder.with_suffix(".record.lock")):
-        existing = [run for run in find_runs(experiment, wanted) if run.status == "FINISHED"]
-        run = adopt_run(existing[0].run_id) if existing else _logged(experiment, teacher, task, data)
+        found = find_runs(experiment, wanted)
+        whole = [run for run in found if run.status == "FINISHED" and run.tags.get(names.COMPLETE) == "true"]
+        if whole and not report:
+            return whole[0].run_id
+        # One that is not whole was left by a process killed here, since the lock is free: it is finished, not repeated.
+        left = (whole or found)[:1]
+        run = adopt_run(left[0].run_id) if left else _started(experiment, teacher, task, data)
+        if not whole:
+            _fill(run, teacher, task)
         if report and run.next_step(names.TEACHER_REPORT_ACCURACY) == 0:
             run.log_metrics(0, {names.TEACHER_REPORT_ACCURACY: report["accuracy"]})
         run.flush()
-        run.set_tags(wanted)
+        run.set_tags({names.COMPLETE: "true"})
         run.finish("FINISHED")
     return run.run_id
 
 
-def _logged(experiment: str, teacher: Teacher, task: TeacherTask, data: TextData) -> TrackedRun:
+def _started(experiment: str, teacher: Teacher, task: TeacherTask, data: TextData) -> TrackedRun:
     tags = {
         names.KIND: names.TEACHER,
         names.TEACHER_ID: teacher.teacher_id,
@@ -70,7 +77,11 @@ def _logged(experiment: str, teacher: Teacher, task: TeacherTask, data: TextData
         names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
     }
-    run = start_run(experiment, f"teacher {data.name}", tags)
+    return start_run(experiment, f"teacher {data.name}", tags)
+
+
+def _fill(run: TrackedRun, teacher: Teacher, task: TeacherTask) -> None:
+    """What is known of the teacher; what an earlier process has logged already is not logged twice."""
     run.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in task.identity.items()})
     metrics = {
         names.TEACHER_TEMPERATURE: teacher.facts["temperature"],
@@ -79,7 +90,6 @@ def _logged(experiment: str, teacher: Teacher, task: TeacherTask, data: TextData
     }
     run.log_metrics(0, metrics)
     run.log_artifact_text(names.CALIBRATION, json.dumps(calibration_document(teacher, task), indent=1))
-    return run
 
 
 def calibration_document(teacher: Teacher, task: TeacherTask) -> dict[str, Any]:

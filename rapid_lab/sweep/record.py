@@ -10,7 +10,7 @@ from rapid_lab.sweep.plan import Plan
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.provenance import SOURCE_HASH
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, start_run
-from rapid_lab.tracking.store import find_runs
+from rapid_lab.tracking.store import RunSummary, find_runs
 
 RUN_NAME = "mlflow.runName"
 
@@ -43,22 +43,30 @@ def trial_run(
     plan: Plan, parent_run_id: str, number: int, earlier: Sequence[int], params: Mapping[str, Value]
 ) -> TrackedRun:
     """The trial's run, RUNNING; one that died left its own behind, which goes on under the new number."""
-    experiment = current_experiment()
     name, now = f"{plan.study} trial {number}", {names.TRIAL_NUMBER: str(number)}
-    # Its number too: it may have been claimed by a process that died before its run was known to anybody.
-    for old in (*earlier, number) if earlier else ():
-        wanted = {names.KIND: names.TRIAL, names.STUDY_NAME: plan.study, names.TRIAL_NUMBER: str(old)}
-        for found in find_runs(experiment, wanted):
-            if found.tags.get(names.PARENT) == parent_run_id:
-                run = adopt_run(found.run_id)
-                run.set_tags({**now, names.RESUMED: "true", RUN_NAME: name})
-                return run
+    for found in _runs_of_trials(plan, parent_run_id, (*earlier, number)) if earlier else ():
+        run = adopt_run(found.run_id)
+        run.set_tags({**now, names.RESUMED: "true", RUN_NAME: name})
+        return run
     tags = {**_tags(plan, names.TRIAL), **now, names.RESUMED: "false"}
     if method := params.get("method", plan.given.get("method")):
         tags[names.METHOD] = str(method)
-    run = start_run(experiment, name, tags, parent_run_id=parent_run_id)
+    run = start_run(current_experiment(), name, tags, parent_run_id=parent_run_id)
     run.log_params({f"{names.PARAM_PREFIX}{key}": value for key, value in params.items()})
     return run
+
+
+def end_trial_runs(plan: Plan, parent_run_id: str, numbers: Sequence[int]) -> None:
+    """End what a signal has left RUNNING: it may have come before the trial knew its run."""
+    for found in _runs_of_trials(plan, parent_run_id, numbers):
+        if found.status == "RUNNING":
+            TrackedRun(found.run_id, current_experiment(), client()).finish("KILLED")
+
+
+def _runs_of_trials(plan: Plan, parent_run_id: str, numbers: Sequence[int]) -> list[RunSummary]:
+    wanted = {names.KIND: names.TRIAL, names.STUDY_NAME: plan.study, names.PARENT: parent_run_id}
+    found = [find_runs(current_experiment(), {**wanted, names.TRIAL_NUMBER: str(number)}) for number in numbers]
+    return [run for runs in found for run in runs]
 
 
 def link_seed(plan: Plan, trial: TrackedRun, number: int, run_id: str, *, is_pruned: bool = False) -> None:

@@ -9,9 +9,10 @@ from optuna.exceptions import TrialPruned, UpdateFinishedTrialError
 from optuna.study import Study
 
 from rapid_lab.config import Value
+from rapid_lab.sweep import record
 from rapid_lab.sweep.plan import Plan
 from rapid_lab.sweep.storage import Place
-from rapid_lab.sweep.study import FAULT, OWNER, PARAMS, Outlook, fail, make_sampler, mend, outlook, suggest
+from rapid_lab.sweep.study import EARLIER, FAULT, OWNER, PARAMS, Outlook, fail, make_sampler, mend, outlook, suggest
 from rapid_lab.sweep.trial import Evaluate, TrialCourse
 from rapid_lab.tracking.signals import Interrupted
 
@@ -63,6 +64,8 @@ class Work:
             course = TrialCourse(self.plan, trial, params, self.parent_run_id)
             values = course.carry_out(self.evaluate, self.say)
         except Interrupted:
+            numbers = (*trial.user_attrs.get(EARLIER, []), trial.number)
+            record.end_trial_runs(self.plan, self.parent_run_id, numbers)
             fail(self.study, trial.number)
             raise
         except TrialPruned:

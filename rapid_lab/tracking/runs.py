@@ -1,13 +1,15 @@
 """One MLflow run: started, adopted from `mlflow run` or from a process that died, or made a pointer to another."""
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from mlflow import MlflowClient
-from mlflow.entities import Param, Run, RunStatus, RunTag
+from mlflow.entities import Run, RunStatus
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 
@@ -16,52 +18,54 @@ from rapid_lab.errors import SettingError
 from rapid_lab.tracking.door import client as open_client
 from rapid_lab.tracking.door import reason, told_as
 from rapid_lab.tracking.errors import TrackingError
+from rapid_lab.tracking.processes import this_process
+from rapid_lab.tracking.spool import Entry
+from rapid_lab.tracking.spool_delivery import AwayError, carry_out
+from rapid_lab.tracking.spool_flush import send_left_behind
 from rapid_lab.tracking.writer import FLUSH_SECONDS, MetricWriter, stored_steps
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
-Item = TypeVar("Item")
-BATCH_SIZE = 100  # the most tags or params MLflow takes at once
 PARAM_LENGTH = 6000  # MLflow cuts what is longer, and does not say so
 TAG_LENGTH = 8000
 
 
 @dataclass
 class TrackedRun:
-    """A handle on one MLflow run; there is no active run behind it, so several can be open at once."""
+    """A handle on one MLflow run; there is no active run behind it, so several can be open at once.
+
+    What the store does not take because it does not answer is kept in a spool, and sent in its order when the store
+    answers again or, after this process, by `rapid-lab flush`. Only what the store refuses is an error.
+    """
 
     run_id: str
     experiment_id: str
     client: MlflowClient = field(repr=False)
     stored_steps: dict[str, int] = field(default_factory=dict, repr=False)
+    process: str | None = field(default=None, repr=False)  # set where this process owns the run
     _writer: MetricWriter | None = field(default=None, init=False, repr=False)
 
     @property
     def writer(self) -> MetricWriter:
-        """The thread that sends this run's metrics, started at the first use."""
+        """The threads that keep and send this run's metrics, started at the first use."""
         if self._writer is None:
-            self._writer = MetricWriter(self.run_id, client=self.client, stored_steps=self.stored_steps)
+            self._writer = MetricWriter(
+                self.run_id, client=self.client, stored_steps=self.stored_steps, process=self.process
+            )
         return self._writer
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the store did not answer when it was given something last."""
+        return self._writer is not None and self._writer.is_away
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Set tags, or change them; a value too long for MLflow ends in '...'."""
-        entries = [RunTag(name, _cut(value, TAG_LENGTH)) for name, value in tags.items()]
-        with told_as(f"setting tags of run {self.run_id}"):
-            for batch in _batches(entries):
-                self.client.log_batch(self.run_id, tags=batch)
+        self._do({"do": "tags", "tags": {name: _cut(value, TAG_LENGTH) for name, value in tags.items()}})
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log parameters once: the same value again is skipped, another value is refused before any is logged."""
-        with told_as(f"logging params of run {self.run_id}"):
-            logged = self.client.get_run(self.run_id).data.params
-            texts = {name: _cut(written(value), PARAM_LENGTH) for name, value in params.items()}
-            for name, text in texts.items():
-                if logged.get(name, text) != text:
-                    raise TrackingError(
-                        f"{name} of run {self.run_id} must stay {logged[name]!r}, got {text!r}: a parameter is final"
-                    )
-            fresh = [Param(name, text) for name, text in texts.items() if name not in logged]
-            for batch in _batches(fresh):
-                self.client.log_batch(self.run_id, params=batch)
+        texts = {name: _cut(written(value), PARAM_LENGTH) for name, value in params.items()}
+        self._do({"do": "params", "params": texts})
 
     def log_metrics(self, step: int, values: Mapping[str, float], timestamp_ms: int | None = None) -> None:
         """Give the values of one step to the writer; what a resumed run has in the store already is left out."""
@@ -73,52 +77,80 @@ class TrackedRun:
 
     def log_artifact_text(self, name: str, text: str) -> None:
         """Keep a text as an artifact; folders in the name are made."""
-        with told_as(f"keeping {name} of run {self.run_id}"):
-            self.client.log_text(self.run_id, text, name)
+        self._do({"do": "files", "folder": None, "files": {name: text}})
 
     def log_artifact_file(self, path: Path, folder: str | None = None) -> None:
         """Keep a file as an artifact under its own name."""
-        with told_as(f"keeping {path.name} of run {self.run_id}"):
-            self.client.log_artifact(self.run_id, str(path), folder)
+        self._do({"do": "files", "folder": folder, "files": {path.name: path}})
 
     def log_artifact_folder(self, folder: Path) -> None:
         """Keep every file of a folder, with its folders, as artifacts."""
-        with told_as(f"keeping the files of run {self.run_id}"):
-            self.client.log_artifacts(self.run_id, str(folder))
+        files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        self._do({"do": "files", "folder": None, "files": files})
 
     def set_description(self, markdown: str) -> None:
         """What the MLflow UI shows above the run."""
         self.set_tags({names.DESCRIPTION: markdown})
 
     def flush(self, timeout: float = FLUSH_SECONDS) -> None:
-        """Return when every metric so far is stored."""
+        """Return when every metric so far is stored, or in the spool of a store that does not answer."""
         if self._writer is not None:
             self._writer.flush(timeout)
 
     def finish(self, status: Status, timeout: float = FLUSH_SECONDS) -> None:
-        """Store what is left and end the run; it ends as FAILED when its metrics could not be stored."""
+        """Store what is left and end the run; where the store does not answer, end it here and say how to go on.
+
+        A run whose metrics were refused ends as FAILED. That is raised where the run was thought to be FINISHED; one
+        that has failed already has a fault of its own, which matters more.
+        """
+        is_told = self._writer is not None and self._writer.is_told
+        fault = self._fault(timeout)
+        ending = "FAILED" if fault and status == "FINISHED" else status
         try:
-            if self._writer is not None:
-                self._writer.close(timeout)
-        except TrackingError:
-            status = "FAILED" if status == "FINISHED" else status
-            raise
-        finally:
-            with told_as(f"ending run {self.run_id}"):
-                self.client.set_terminated(self.run_id, status)
+            self._do({"do": "status", "status": ending, "time": time.time_ns() // 1_000_000})
+            if self._writer is not None and not self._writer.close(timeout):
+                _say(f"{self._writer.reason}. What run {self.run_id} has logged is kept: `rapid-lab flush` sends it")
+        except TrackingError as error:
+            fault = fault or error
+        if fault and status == "FINISHED":
+            raise fault
+        if fault and not is_told:
+            _say(str(fault))
+
+    def _fault(self, timeout: float) -> TrackingError | None:
+        try:
+            self.flush(timeout)
+        except TrackingError as error:
+            return error
+        return None
+
+    def _do(self, entry: Entry) -> None:
+        """Do it now, if everything before it is stored and the store answers; else keep it in its turn."""
+        why = ""
+        if self._writer is not None and self._writer.is_closed and not self._writer.is_broken:
+            self._writer = None  # what comes after the end has a spool of its own
+        if self._writer is None or self._writer.is_broken or self._writer.flush():
+            try:
+                carry_out(self.client, self.run_id, entry)
+            except AwayError as error:
+                why = str(error)
+            else:
+                return
+        self.writer.keep(entry, why or self.writer.reason)
 
 
 def start_run(
     experiment_id: str, name: str, tags: Mapping[str, str], *, parent_run_id: str | None = None
 ) -> TrackedRun:
-    """A new run, RUNNING, with the tags MLflow sets on its own (user, source) and these."""
+    """A new run, RUNNING, with the tags MLflow sets on its own (user, source), this process and these."""
     parent = {} if parent_run_id is None else {names.PARENT: parent_run_id}
-    cut = {key: _cut(value, TAG_LENGTH) for key, value in tags.items()}
+    process = str(this_process())
+    cut = {key: _cut(value, TAG_LENGTH) for key, value in {**tags, names.PROCESS: process}.items()}
     client = open_client()
     with told_as(f"starting run {name!r}"):
         # With its tags at once: a process killed in between would leave a run that nobody can find again.
         run = client.create_run(experiment_id, run_name=name, tags=resolve_tags() | parent | cut)
-    return TrackedRun(run.info.run_id, experiment_id, client)
+    return TrackedRun(run.info.run_id, experiment_id, client, process=process)
 
 
 def launched_or_new_run(experiment_id: str, name: str, tags: Mapping[str, str]) -> TrackedRun:
@@ -134,20 +166,31 @@ def launched_or_new_run(experiment_id: str, name: str, tags: Mapping[str, str]) 
 def adopt_run(run_id: str) -> TrackedRun:
     """A run that exists, RUNNING again: made by `mlflow run`, or left behind by a process that died.
 
-    What it has logged stays: metrics of steps it has in the store are not logged twice. Whether its process is really
-    dead is for the caller to know.
+    What it has logged stays: what its last process left in a spool here is sent first, and metrics of steps it has in
+    the store are not logged twice. Whether its process is really dead is for the caller to know.
     """
     client = open_client()
     run = _existing(client, run_id)
+    send_left_behind(run_id)
+    process = str(this_process())
     with told_as(f"adopting run {run_id}"):
+        # The process first: a run that is RUNNING for a dead one may be closed by `rapid-lab reap`.
+        client.set_tag(run_id, names.PROCESS, process)
         client.update_run(run_id, status="RUNNING")
-    return TrackedRun(run_id, run.info.experiment_id, client, stored_steps(run_id, client=client))
+    return TrackedRun(run_id, run.info.experiment_id, client, stored_steps(run_id, client=client), process)
 
 
 def existing_run(run_id: str) -> TrackedRun:
     """A run of the store to read from; its status stays."""
     client = open_client()
     return TrackedRun(run_id, _existing(client, run_id).info.experiment_id, client)
+
+
+def is_ended(run: TrackedRun) -> bool:
+    """Whether the store has the run as ended: one that was killed after its last word is not."""
+    with told_as(f"reading the status of run {run.run_id}"):
+        status = run.client.get_run(run.run_id).info.status
+    return RunStatus.is_terminated(RunStatus.from_string(status))
 
 
 def make_pointer(run_id: str, target_run_id: str) -> None:
@@ -193,5 +236,5 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def _batches(items: Sequence[Item]) -> list[Sequence[Item]]:
-    return [items[start : start + BATCH_SIZE] for start in range(0, len(items), BATCH_SIZE)]
+def _say(message: str) -> None:
+    print(f"rapid-lab: {message}", file=sys.stderr)

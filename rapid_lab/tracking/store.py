@@ -56,7 +56,7 @@ def existing_store() -> str:
 
 
 def _check_database(uri: str, *, is_remote: bool) -> None:
-    """Ask once whether it has MLflow's tables: MLflow itself would make them, and asks an absent one for hours."""
+    """Ask once whether it has MLflow's tables: MLflow would make them, and asks an absent one for minutes."""
     path = sqlite_path(uri)
     if not is_remote and (path is None or not path.is_file()):
         raise _unusable(uri, "there is no such file; the first run makes it")

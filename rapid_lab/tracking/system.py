@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 
 from rapid_lab.names import CPU_PERCENT, MEMORY_MB
+from rapid_lab.tracking.errors import TrackingError
 
 MIB = 2**20
 INTERVAL_SECONDS = 10.0
@@ -58,7 +59,10 @@ class SystemSampler:
                 values = self.sample()
             except (psutil.Error, OSError):
                 continue
-            self._log(self._step, values)
+            try:
+                self._log(self._step, values)
+            except TrackingError:
+                return  # whoever trains is told of it as well
             self._step += 1
 
     def sample(self) -> dict[str, float]:

@@ -11,13 +11,19 @@ import rapid_lab
 MLFLOW_WARNINGS = "ignore:The ``noload`` loader strategy:DeprecationWarning"
 
 
-def start(program: str, folder: Path) -> subprocess.Popen[str]:
-    """A process of its own, in that folder, with the default store of it."""
+def start(program: str, folder: Path, *, stdin: bool = False) -> subprocess.Popen[str]:
+    """A process of its own, in that folder, with the default store of it; with `stdin` it can be told something."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW")}
     environment["PYTHONPATH"] = str(Path(rapid_lab.__file__).parent.parent)
     command = [sys.executable, "-c", program]
     return subprocess.Popen(
-        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE if stdin else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 

@@ -39,7 +39,7 @@ def test_the_lock_hash_is_that_of_the_file_where_there_is_one(tmp_path: Path) ->
 
 
 def git(folder: Path, *arguments: str) -> str:
-    names = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    names = ("-c", "user.name=a", "-c", "user.email=a@b")
     return subprocess.run(
         ["git", *names, *arguments], cwd=folder, check=True, capture_output=True, text=True
     ).stdout.strip()

@@ -1,0 +1,172 @@
+"""A real server goes away in the middle of a run and comes back: nothing is missing, doubled or out of order."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tracking.programs import MLFLOW_WARNINGS
+from tracking.servers import Passage, TrackingServer, passage
+from tracking.spools import num_entries, steps, wait_until
+
+from rapid_lab import names
+from rapid_lab.cli import main
+from rapid_lab.tracking.door import client
+from rapid_lab.tracking.runs import TrackedRun, start_run
+from rapid_lab.tracking.spool import left_behind
+from rapid_lab.tracking.store import experiment_id
+
+pytestmark = pytest.mark.filterwarnings(MLFLOW_WARNINGS)
+
+
+@pytest.fixture(scope="module")
+def server(made_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
+    folder = tmp_path_factory.mktemp("server")
+    with closing(sqlite3.connect(made_store)) as old, closing(sqlite3.connect(folder / "mlflow.db")) as new:
+        old.backup(new)
+    running = TrackingServer(folder / "mlflow.db", folder)
+    yield running
+    running.signal(signal.SIGCONT)
+    running.kill()
+
+
+@pytest.fixture
+def before(server: TrackingServer) -> Iterator[Passage]:
+    with passage(server.uri) as standing:
+        yield standing
+
+
+@pytest.fixture(autouse=True)
+def impatient(before: Passage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", before.uri)
+    monkeypatch.setenv("RAPID_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "8")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr("rapid_lab.tracking.writer.PAUSES", (0.1, 0.3))
+    monkeypatch.setattr("rapid_lab.tracking.writer.BATCH_SECONDS", 0.2)
+
+
+def log(run: TrackedRun, first: int, last: int) -> None:
+    for step in range(first, last):
+        run.log_metrics(step, {"loss/total": step + 0.5, "relations/main": 7.0})
+
+
+def whole(run: TrackedRun, num_steps: int) -> bool:
+    keys = ("loss/total", "relations/main")
+    return [steps(run.run_id, key) for key in keys] == [list(range(num_steps))] * 2
+
+
+def goes_and_comes(run: TrackedRun, leave: Callable[[], None], come: Callable[[], None]) -> None:
+    """Log on all the while, longer than any buffer in memory, and end after the store is back."""
+    log(run, 0, 500)
+    leave()
+    log(run, 500, 1000)
+    wait_until(lambda: run.is_away, "the writer sees that the store does not answer")
+    log(run, 1000, 2000)
+    wait_until(lambda: num_entries() == 2000, "everything is on disk while the store is away")
+    assert run.is_away
+    come()
+    log(run, 2000, 2500)
+    run.finish("FINISHED")
+    assert whole(run, 2500)
+    assert client().get_run(run.run_id).info.status == "FINISHED"
+    assert left_behind() == []
+
+
+@pytest.mark.parametrize("status", [500, *(pytest.param(code, marks=pytest.mark.soak) for code in (401, 404, 503))])
+def test_a_server_that_answers_with_a_fault_gets_everything_later(before: Passage, status: int) -> None:
+    run = start_run(experiment_id("fault"), "fault", {})
+    goes_and_comes(run, lambda: setattr(before, "status", status), lambda: setattr(before, "status", None))
+
+
+def test_a_server_that_hangs_gets_everything_later(server: TrackingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    run = start_run(experiment_id("hang"), "hang", {})
+    goes_and_comes(run, lambda: server.signal(signal.SIGSTOP), lambda: server.signal(signal.SIGCONT))
+
+
+@pytest.mark.soak
+def test_a_server_that_is_killed_in_between_gets_everything_when_it_is_back(
+    server: TrackingServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    first = start_run(experiment_id("killed"), "comes back in time", {})
+    second = start_run(experiment_id("killed"), "comes back too late", {})
+    log(first, 0, 500)
+    log(second, 0, 500)
+    server.kill()
+    log(first, 500, 1000)
+    log(second, 500, 1000)
+    (tmp_path / names.STEPS).write_bytes(b"PAR1")
+    second.log_artifact_file(tmp_path / names.STEPS)
+    second.log_params({"cfg.epochs": 3})
+    second.set_tags({names.COMPLETE: "true"})
+    with monkeypatch.context() as patch:
+        patch.setattr("rapid_lab.tracking.writer.STILL_SECONDS", 1.0)
+        second.finish("FINISHED")
+    said = capsys.readouterr().err
+    assert said.startswith("rapid-lab: ")
+    assert said.endswith(f"What run {second.run_id} has logged is kept: `rapid-lab flush` sends it\n")
+    assert said.count("\n") == 1
+    # A store that does not answer is refused as ever, and nothing is lost by asking.
+    assert main(["flush"]) == 2
+    assert "MLFLOW_TRACKING_URI must name a server that answers" in capsys.readouterr().err
+
+    server.start()
+    first.finish("FINISHED")
+    assert whole(first, 1000)
+    assert main(["flush", "--json"]) == 0
+    (sent,) = json.loads(capsys.readouterr().out)["spools"]
+    assert (sent["run_id"], sent["outcome"]) == (second.run_id, "sent")
+    assert whole(second, 1000)
+    found = client().get_run(second.run_id)
+    assert (found.info.status, found.data.params) == ("FINISHED", {"cfg.epochs": "3"})
+    assert [item.path for item in client().list_artifacts(second.run_id)] == [names.STEPS]
+
+
+ENDLESS = """
+import sys
+from rapid_lab.tracking.runs import start_run
+from rapid_lab.tracking.store import experiment_id
+run = start_run(experiment_id("endless"), "endless", {})
+print(run.run_id, flush=True)
+step = 0
+for line in sys.stdin:
+    for step in range(step, step + int(line)):
+        run.log_metrics(step, {"loss/total": step + 0.5, "relations/main": 7.0})
+    step += 1
+run.finish("FINISHED")
+"""
+
+
+@pytest.mark.soak
+def test_a_run_and_its_server_killed_again_and_again_lose_and_repeat_nothing(
+    server: TrackingServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    for turn in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", ENDLESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        run_id = process.stdout.readline().strip()
+        for number in (500, 1500):
+            process.stdin.write(f"{number}\n")
+            process.stdin.flush()
+            wait_until(lambda at_least=number: num_entries() >= at_least, "entries")  # type: ignore[misc]
+            if number == 500:
+                server.kill()
+        if turn % 2:
+            process.kill()
+        server.start()
+        process.communicate()
+        assert main(["flush"]) == 0
+        assert capsys.readouterr().err == ""
+        assert steps(run_id) == steps(run_id, "relations/main") == list(range(len(steps(run_id))))
+        assert len(steps(run_id)) == (2000 if turn % 2 == 0 else len(steps(run_id))) >= 1500
