@@ -12,7 +12,6 @@ import psutil
 from torch import Tensor
 
 from rapid_lab.errors import DataError
-from rapid_lab.folders import cache_folder as cache_folder
 
 
 @contextlib.contextmanager

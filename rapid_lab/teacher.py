@@ -20,7 +20,8 @@ from torch import Tensor
 from rapid_lab.batches import Encoded, to_device
 from rapid_lab.config import Settings
 from rapid_lab.errors import DataError
-from rapid_lab.files import cache_folder, open_tensors, save_tensors
+from rapid_lab.files import open_tensors, save_tensors
+from rapid_lab.folders import cache_folder
 from rapid_lab.method.calibration import fit_temperature
 from rapid_lab.method.update import TeacherSignals, teacher_signals
 from rapid_lab.method.validation import validate_batch

@@ -47,7 +47,7 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(made_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy in the current folder, named by MLFLOW_TRACKING_URI: in full, since MLflow remembers stores by their name."""
+    """A copy in the current folder, named in full by MLFLOW_TRACKING_URI: MLflow remembers stores by their name."""
     path = tmp_path / "mlflow.db"
     with closing(sqlite3.connect(made_store)) as old, closing(sqlite3.connect(path)) as new:
         old.backup(new)

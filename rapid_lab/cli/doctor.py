@@ -18,7 +18,7 @@ from typing import Any
 from rapid_lab.cli import Parser
 from rapid_lab.config import DATASETS, SETTINGS, Settings
 from rapid_lab.errors import DataError, SettingError
-from rapid_lab.files import cache_folder
+from rapid_lab.folders import cache_folder
 from rapid_lab.tracking.provenance import ROOT, git_state, hardware, versions
 from rapid_lab.tracking.redaction import redact
 

@@ -26,7 +26,8 @@ from rapid_lab.experiment.duration import duration_notice
 from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data
 from rapid_lab.experiment.store import current_experiment
 from rapid_lab.experiment.teacher import record_teacher
-from rapid_lab.files import cache_folder, open_tensors, save_tensors
+from rapid_lab.files import open_tensors, save_tensors
+from rapid_lab.folders import cache_folder
 from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher, serve
 from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.tracking.artifacts import log_student, logged_model, model_weights
