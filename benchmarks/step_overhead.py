@@ -169,7 +169,7 @@ def main() -> None:
         ["tracking, share of the step", f"{100 * cost:.2f} %", "at most 1 %", judged(cost, 0.01, is_upper=True)],
     ]
     sections = [
-        f"MiniLM pair, AG News texts, B = {BATCH}, float32, teacher cached; {options.rounds} turns of "
+        f"MiniLM pair, SST-2 texts, K = 256, B = {BATCH}, float32, teacher cached; {options.rounds} turns of "
         f"{options.texts // BATCH} steps an arm, interleaved; RAPID adaptive in every step.",
         "## Targets\n\n" + harness.table(["what", "measured", "target", ""], verdicts),
         "## A step (median)\n\n" + harness.table(["arm", "ms", "in student-CE steps"], rows),

@@ -16,7 +16,7 @@ from typing import Any
 
 import harness
 import torch
-from minilm_pair import CPU, FLOAT, Pair, load_pair
+from minilm_pair import CPU, FLOAT, MAX_LENGTH, Pair, load_pair
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
 from rapid_lab.allocation import keep_freed_memory
@@ -48,7 +48,7 @@ class Distiller(Trainer):
 
 def trainer_seconds(pair: Pair, folder: Path) -> float:
     """Seconds an epoch of the Trainer takes; dynamic padding, its default order."""
-    encoded = pair.tokenizer(pair.texts, truncation=True, max_length=128)["input_ids"]
+    encoded = pair.tokenizer(pair.texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]
     labels = pair.encoded.labels.tolist()
     rows = [{"input_ids": ids, "labels": label} for ids, label in zip(encoded, labels, strict=True)]
     arguments = TrainingArguments(
@@ -125,8 +125,8 @@ def main() -> None:
     rows = [[name, f"{rate:.1f}", f"{rate / reference:.2f}"] for name, rate in rates.items()]
     met = all(rates[name] / reference >= TARGET for name in ("KD, by length", "RAPID, by length"))
     sections = [
-        f"MiniLM pair, AG News texts, B = {BATCH}, float32; {options.rounds} turns of {options.texts} examples an arm, "
-        "interleaved, medians.",
+        f"MiniLM pair, SST-2 texts, K = 256, B = {BATCH}, float32; {options.rounds} turns of {options.texts} examples "
+        "an arm, interleaved, medians.",
         harness.table(["arm", "examples a second", "in the Trainer's"], rows),
         f"Target: KD and RAPID by length at least {TARGET:g} times the Trainer: {'met' if met else '**missed**'}.",
     ]

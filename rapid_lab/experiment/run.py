@@ -32,9 +32,11 @@ from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher, serve
 from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.tracking.artifacts import log_student, logged_model, model_weights
 from rapid_lab.tracking.door import client
+from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, is_ended, make_pointer, start_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
-from rapid_lab.tracking.store import find_runs, prepare_store
+from rapid_lab.tracking.spool_flush import send_left_behind
+from rapid_lab.tracking.store import RunSummary, find_runs, prepare_store
 from rapid_lab.tracking.system import SystemSampler
 from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.ledger import COLUMNS
@@ -124,13 +126,9 @@ def claim(
 ) -> tuple[TrackedRun, bool]:
     """The MLflow run to write to, and whether it is finished; the one `mlflow run` made may become a pointer."""
     launched = os.environ.get("MLFLOW_RUN_ID")
-    existing = [
-        run
-        for run in find_runs(experiment, {names.CONFIG_ID: prepared.config_id, names.KIND: names.STUDENT})
-        if run.run_id != launched
-    ]
-    # The tag alone decides: while a report is added later, a finished run is RUNNING once more.
-    finished = [run for run in existing if run.tags.get(names.COMPLETE) == "true"]
+    existing, finished = found_runs(prepared.config_id, experiment)
+    if existing and not finished and send_left_behind(existing[0].run_id):
+        existing, finished = found_runs(prepared.config_id, experiment)  # it had ended while the store was away
     usable = (finished or existing)[:1]
     if is_forced or not usable:
         tags = record.tags(prepared)
@@ -146,6 +144,14 @@ def claim(
     tracked = adopt_run(usable[0].run_id)
     tracked.set_tags({names.RESUMED: "true"})
     return tracked, False
+
+
+def found_runs(config_id: str, experiment: str) -> tuple[list[RunSummary], list[RunSummary]]:
+    """The runs of these settings but the launched one, and those among them that are whole."""
+    found = find_runs(experiment, {names.CONFIG_ID: config_id, names.KIND: names.STUDENT})
+    existing = [run for run in found if run.run_id != os.environ.get("MLFLOW_RUN_ID")]
+    # The tag alone decides: while a report is added later, a finished run is RUNNING once more.
+    return existing, [run for run in existing if run.tags.get(names.COMPLETE) == "true"]
 
 
 def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Observer) -> dict[str, Any]:
@@ -184,13 +190,26 @@ def conclude(prepared: Prepared, tracked: TrackedRun, folder: Path, result: dict
         result = result | {"report": report(prepared, tracked)}
     tracked.log_metrics(result["steps"], record.final_metrics(result))
     tracked.log_artifact_text(names.RESULT, json.dumps(result, indent=1))
-    if prepared.settings.log_model and logged_model(tracked) is None:
-        log_student(tracked, prepared.model.cpu().eval(), prepared.tokenizer)
-        (folder / SELECTED).unlink(missing_ok=True)
+    if prepared.settings.log_model:
+        log_model(prepared, tracked, folder)
     tracked.flush()
     tracked.set_tags({names.COMPLETE: "true", names.REPORT: "once" if result["report"] else "never"})
     tracked.set_description(record.description(prepared, result))
     return result
+
+
+def log_model(prepared: Prepared, tracked: TrackedRun, folder: Path) -> None:
+    """The student as a model, unless the store is away: its weights then stay here, and the next asking logs them."""
+    try:
+        if tracked.is_away or logged_model(tracked) is not None:
+            return
+        log_student(tracked, prepared.model.cpu().eval(), prepared.tokenizer)
+    except TrackingError:
+        tracked.flush()  # which finds out whether the store is away
+        if not tracked.is_away:
+            raise
+    else:
+        (folder / SELECTED).unlink(missing_ok=True)
 
 
 def complete(prepared: Prepared, tracked: TrackedRun, folder: Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Driver:
         with held(self.place.lock):
             prepare_store()
         self.laboratory.prepare(self.plan, self.progress.say)
-        study, run = self._open()
+        study, run = self.open()
         try:
             if self.options.is_worker or (self.options.num_workers == 1 and self.options.engine == "local"):
                 self._work(study, run)
@@ -108,7 +108,8 @@ class Driver:
             raise
         return 0 if found is None else self._code(found)
 
-    def _open(self) -> tuple[Study, TrackedRun]:
+    def open(self) -> tuple[Study, TrackedRun]:
+        """The study and its run, found or made."""
         with held(self.place.lock):
             study = open_study(self.plan, self.place.open())
             mend(study, self.place, with_faults=not self.options.is_worker)
