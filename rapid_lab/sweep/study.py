@@ -171,10 +171,16 @@ def target_of(plan: Plan, num_trials: int | None) -> int:
     return plan.sweep.num_trials if num_trials is None else num_trials
 
 
-def make_sampler(plan: Plan, number: int) -> optuna.samplers.BaseSampler:
-    """A sampler for one trial, seeded by its number: nothing to keep between processes, and no draw comes twice."""
-    digest = hashlib.sha256(f"{plan.study} {number}".encode()).digest()
-    return optuna.samplers.TPESampler(seed=int.from_bytes(digest[:4], "big"))
+class WorkersSampler(optuna.samplers.TPESampler):
+    """TPE for the life of one worker: what it has worked out about earlier trials is not worked out for every one."""
+
+
+def use_own_sampler(study: Study, plan: Plan) -> None:
+    """Seed the sampler by the first trial a worker takes, which no other takes: no draw comes twice."""
+    if not isinstance(study.sampler, WorkersSampler):
+        number = len(study.get_trials(deepcopy=False))
+        digest = hashlib.sha256(f"{plan.study} {number}".encode()).digest()
+        study.sampler = WorkersSampler(seed=int.from_bytes(digest[:4], "big"))
 
 
 def suggest(trial: Trial, axes: Mapping[str, Axis]) -> dict[str, Value]:

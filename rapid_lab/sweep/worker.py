@@ -12,7 +12,7 @@ from rapid_lab.config import Value
 from rapid_lab.sweep import record
 from rapid_lab.sweep.plan import Plan
 from rapid_lab.sweep.storage import Place
-from rapid_lab.sweep.study import EARLIER, FAULT, OWNER, PARAMS, Outlook, fail, make_sampler, mend, outlook, suggest
+from rapid_lab.sweep.study import EARLIER, FAULT, OWNER, PARAMS, Outlook, fail, mend, outlook, suggest, use_own_sampler
 from rapid_lab.sweep.trial import Evaluate, TrialCourse
 from rapid_lab.tracking.signals import Interrupted
 
@@ -51,8 +51,7 @@ class Work:
 
     def _one_trial(self) -> None:
         """Ask under the lock, so that no two workers take the last trial; the objective lets it go."""
-        trials = self.study.get_trials(deepcopy=False)
-        self.study.sampler = make_sampler(self.plan, len(trials))
+        use_own_sampler(self.study, self.plan)
         try:
             self.study.optimize(self._objective, n_trials=1, catch=(Exception,))
         except (UpdateFinishedTrialError, ValueError) as fault:

@@ -18,7 +18,7 @@ ALL_DRAWN = (
 )
 Scheme = Literal["light", "dark"]
 # A busy machine draws slowly; nothing here waits longer than it must.
-PATIENCE = 60_000  # milliseconds
+PATIENCE = 180_000  # milliseconds
 expect.set_options(timeout=PATIENCE)
 
 

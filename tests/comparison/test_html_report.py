@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from comparison.browsers import Scheme, chromium, needs_chromium, opened
+from comparison.browsers import PATIENCE, Scheme, chromium, needs_chromium, opened
 from comparison.samples import (
     HOSTILE,
     PAPER,
@@ -182,6 +182,7 @@ def test_paper_is_light_and_shows_every_figure(browser: Browser, path: Path) -> 
 @needs_chromium
 def test_the_report_works_in_a_sandboxed_frame_as_the_mlflow_ui_shows_it(browser: Browser, path: Path) -> None:
     context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
     page, faults = context.new_page(), []
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
