@@ -18,7 +18,7 @@ def in_fresh_process(settings: Mapping[str, Value], parent_run_id: str, watcher:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rapid_lab.experiment.run", "transformers"])
     ours, theirs = context.Pipe()
-    process = context.Process(target=_one, args=(dict(settings), parent_run_id, watcher, theirs))
+    process = context.Process(target=_one, args=(dict(settings), parent_run_id, watcher, theirs, dict(os.environ)))
     process.start()
     theirs.close()
     try:
@@ -34,7 +34,11 @@ def in_fresh_process(settings: Mapping[str, Value], parent_run_id: str, watcher:
     return outcome
 
 
-def _one(settings: dict[str, Value], parent_run_id: str, watcher: Observer, line: Connection) -> None:
+def _one(
+    settings: dict[str, Value], parent_run_id: str, watcher: Observer, line: Connection, environment: dict[str, str]
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)  # as it is now: the process this one is forked from has that of its own start
     from rapid_lab.experiment.run import run_experiment
 
     threading.Thread(target=_end_with_parent, args=(line,), daemon=True).start()
