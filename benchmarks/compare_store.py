@@ -99,7 +99,8 @@ def log_original() -> str:
         names.KIND: names.STUDENT, names.METHOD: "rapid", names.DATASET: "agnews", names.DATA_SOURCE: "local",
         names.DATA_HASH: "d" * 64, names.COMPLETE: "true", names.BIASED: "false", names.DEVICE: "cpu",
         names.HARDWARE: "a processor", names.RESUMED: "false", names.CONFIG_ID: "0" * 16, names.TEACHER_ID: "1" * 16,
-        names.SOURCE_HASH: "5" * 64, names.SCHEMA: str(names.SCHEMA_VERSION), names.REPORT: "once",
+        names.SOURCE_HASH: "5" * 64, names.SCHEMA: str(names.SCHEMA_VERSION),
+        names.NUMBERS: str(names.NUMBERS_VERSION), names.REPORT: "once",
     }  # fmt: skip
     run = start_run("0", "original", tags)
     run.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in dataclasses.asdict(settings).items()})

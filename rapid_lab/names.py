@@ -20,6 +20,7 @@ CONFIG_ID = "rapid.config_id"
 TEACHER_ID = "rapid.teacher_id"
 SOURCE_HASH = "rapid.source_hash"
 SCHEMA = "rapid.schema_version"
+NUMBERS = "rapid.numbers_version"
 POINTS_TO = "rapid.points_to"
 PROCESS = "rapid.process"  # whose run it is: host, pid and start
 DAMAGED = "rapid.damaged"  # what of its record was lost

@@ -56,3 +56,15 @@ def store(made_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     if "RAPID_CACHE_DIR" not in os.environ:
         monkeypatch.setenv("RAPID_CACHE_DIR", str(tmp_path / "cache"))  # where spools are
     return path
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def lab(store: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of its own, and one teacher for all tests of a file."""
+    monkeypatch.setenv("RAPID_CACHE_DIR", str(cache))
+    return store

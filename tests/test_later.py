@@ -25,17 +25,6 @@ QUICK = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def lab(store: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RAPID_CACHE_DIR", str(cache))
-    return store
-
-
 def run(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     assert main(["run", *QUICK, *options]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)

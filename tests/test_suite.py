@@ -1,7 +1,6 @@
 """Methods x seeds on the twin: resumable, paired, and accounted for."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,18 +13,6 @@ from rapid_lab.tracking.door import client
 from rapid_lab.tracking.store import find_runs
 
 QUICK = ["--data", "twin", "--epochs", "2", "--warmup-epochs", "1", "--teacher-epochs", "1", "--log-model", "false"]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def lab(store: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of its own, and one teacher for all."""
-    monkeypatch.setenv("RAPID_CACHE_DIR", str(cache))
-    return store
 
 
 def suite(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:

@@ -7,14 +7,14 @@ are drawn uniformly or enumerated; elsewhere they depend on the teacher (a dash,
 import argparse
 import json
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
+from rapid_lab.accounting import method_account
 from rapid_lab.cli import Parser
 from rapid_lab.cli.tables import text_table
-from rapid_lab.config import DATASETS, SETTINGS, Settings, Value, nearest, resolve
+from rapid_lab.config import DATASETS, SETTINGS, Value, nearest, resolve
 from rapid_lab.errors import SettingError
-from rapid_lab.method.budget import Account, relation_account
+from rapid_lab.method.budget import Account
 from rapid_lab.objectives import METHODS
 from rapid_lab.ranges import RANGES, check
 
@@ -60,26 +60,6 @@ def account_row(dataset: str | None, train_examples: int, given: dict[str, Value
     means = {name: None if mean is None else float(mean) for name, mean in account._asdict().items()}
     asked = {"train_examples": train_examples, **{name: getattr(settings, name) for name in ACCOUNTED}}
     return {"dataset": dataset, "method": settings.method, **means, "settings": asked}
-
-
-def method_account(settings: Settings, train_examples: int) -> Account:
-    """Relations that the settings' method spends."""
-    components = METHODS[settings.method]
-    if not components.has_relations:
-        return Account(Fraction(0), Fraction(0), 0.0, 0.0, 0.0)
-    all_pairs = settings.batch_size**2
-    powers = (settings.entropy_power, settings.reliability_power)
-    return relation_account(
-        train_examples=train_examples,
-        batch_size=settings.batch_size,
-        relation_budget=all_pairs if components.is_exact else settings.relation_budget,
-        relation_cap=all_pairs if components.is_exact else settings.relation_cap,
-        pilot_fraction=settings.pilot_fraction,
-        epochs=settings.epochs,
-        warmup_epochs=settings.warmup_epochs,
-        max_residual_mix=settings.max_residual_mix if components.is_adaptive else 0,
-        has_uniform_proposal=not components.has_static_proposal or powers == (0, 0),
-    )
 
 
 def _parse_examples(text: str) -> int:

@@ -71,6 +71,11 @@ def _refusals(run: StoredRun) -> Iterator[str]:
     tags = run.tags
     if _schema(run) != names.SCHEMA_VERSION:
         yield f"schema version {tags.get(names.SCHEMA, UNKNOWN)} is not the one of this table, {names.SCHEMA_VERSION}"
+    if tags.get(names.NUMBERS) != str(names.NUMBERS_VERSION):
+        yield (
+            f"numbers version {tags.get(names.NUMBERS, UNKNOWN)} is not that of this release, {names.NUMBERS_VERSION}: "
+            "a change between them moves results (CHANGELOG, Numbers)"
+        )
     if run.status != "FINISHED":
         yield f"incomplete: it is {run.status}, not FINISHED"
     if tags.get(names.COMPLETE) != "true":

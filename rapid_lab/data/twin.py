@@ -46,11 +46,6 @@ TWINS = {
 }
 
 
-def make_twin(dataset: str, parameters: TwinParameters | None = None) -> tuple[Examples, Examples]:
-    """The training split and the report split of a dataset's twin."""
-    return make_split(dataset, "train", parameters), make_split(dataset, "report", parameters)
-
-
 def make_split(dataset: str, split: str, parameters: TwinParameters | None = None) -> Examples:
     """One split; each has its own stream, so neither depends on the size of the other."""
     parameters = parameters or TWINS[dataset]

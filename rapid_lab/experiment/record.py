@@ -45,6 +45,7 @@ def tags(prepared: Prepared) -> dict[str, str]:
         names.TEACHER_ID: prepared.teacher.teacher_id if prepared.teacher else "none",
         names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
+        names.NUMBERS: str(NUMBERS_VERSION),
         names.REPORT: prepared.settings.report,
     }
 

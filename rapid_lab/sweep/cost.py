@@ -3,13 +3,11 @@
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 from rapid_lab import names
-from rapid_lab.config import Settings, Value
+from rapid_lab.accounting import run_relations
+from rapid_lab.config import Value
 from rapid_lab.errors import SettingError
-from rapid_lab.method.budget import batch_sizes, relation_account
-from rapid_lab.objectives import METHODS
 from rapid_lab.sweep.plan import Plan
 from rapid_lab.sweep.space import Interval
 
@@ -54,32 +52,6 @@ def _ends(plan: Plan) -> list[Mapping[str, Value]]:
     points = [{} if value is None else {"relation_budget": value} for value in values]
     found = sorted(points, key=lambda point: run_relations(plan.resolved(point), plan.data.train_examples))
     return [found[0], found[-1]]
-
-
-def run_relations(settings: Settings, train_examples: int) -> int:
-    """Relations that one run evaluates, pilots included."""
-    batches = sum(batch_sizes(train_examples, settings.batch_size).values()) * settings.epochs
-    return int(mean_relations(settings, train_examples) * batches)
-
-
-def mean_relations(settings: Settings, train_examples: int) -> Fraction:
-    """Relations a batch evaluates on average, main and pilot."""
-    components = METHODS[settings.method]
-    if not components.has_relations:
-        return Fraction(0)
-    every_pair = settings.batch_size**2
-    account = relation_account(
-        train_examples=train_examples,
-        batch_size=settings.batch_size,
-        relation_budget=every_pair if components.is_exact else settings.relation_budget,
-        relation_cap=every_pair if components.is_exact else settings.relation_cap,
-        pilot_fraction=settings.pilot_fraction,
-        epochs=settings.epochs,
-        warmup_epochs=settings.warmup_epochs,
-        max_residual_mix=settings.max_residual_mix if components.is_adaptive else 0,
-        has_uniform_proposal=False,
-    )
-    return account.main + account.pilot
 
 
 def known_seconds(plan: Plan) -> float | None:

@@ -62,7 +62,6 @@ class MetricWriter:
         self.is_told = False  # whether the fault that is kept was raised
         self._client = client or open_client()
         self._stored_steps = dict(stored_steps or {})
-        self._last_steps = dict(self._stored_steps)
         self._batch_seconds = batch_seconds
         self._process = process
         self._queue: SimpleQueue[Values | _Asked | None] = SimpleQueue()
@@ -88,8 +87,6 @@ class MetricWriter:
         self._raise_kept()
         timestamp_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         fresh = {key: float(value) for key, value in values.items() if self._is_fresh(key, step)}
-        for key in fresh:
-            self._last_steps[key] = max(step, self._last_steps.get(key, step))
         if fresh:
             self._queue.put((step, fresh, timestamp_ms))
 
@@ -106,10 +103,6 @@ class MetricWriter:
     def is_broken(self) -> bool:
         """Whether there is a fault that no waiting mends."""
         return self._error is not None
-
-    def last_step(self, key: str) -> int | None:
-        """The highest step of this metric, stored or on its way."""
-        return self._last_steps.get(key)
 
     def flush(self, timeout: float = FLUSH_SECONDS) -> bool:
         """Wait until all so far is stored; False, with all of it in the spool, where the store takes nothing just now.
@@ -274,8 +267,3 @@ def stored_steps(run_id: str, *, client: MlflowClient | None = None) -> dict[str
     with told_as(f"reading the metrics of run {run_id}"):
         latest = (client or open_client()).get_run(run_id).data._metric_objs
     return {metric.key: int(metric.step) for metric in latest}
-
-
-def logged_steps(run_id: str, key: str) -> int | None:
-    """The highest step in the store for one metric of a run; None where there is none."""
-    return stored_steps(run_id).get(key)

@@ -47,6 +47,7 @@ def run_tags(method: str, dataset: str, settings: Mapping[str, object], is_biase
         names.TEACHER_ID: teacher,
         names.SOURCE_HASH: digest("source"),
         names.SCHEMA: str(names.SCHEMA_VERSION),
+        names.NUMBERS: str(names.NUMBERS_VERSION),
         names.REPORT: "once",
     }
 

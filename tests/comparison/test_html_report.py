@@ -1,6 +1,9 @@
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -179,15 +182,33 @@ def test_paper_is_light_and_shows_every_figure(browser: Browser, path: Path) -> 
         assert page.evaluate(shown) == on_screen
 
 
+@pytest.fixture
+def blank_page(tmp_path: Path) -> Iterator[str]:
+    """An address that serves an empty page: really, since a browser whose requests are answered by the test may hang
+    at frames that have a process of their own."""
+    (tmp_path / "blank.html").write_text('<!doctype html><link rel="icon" href="data:,">', encoding="utf-8")
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/blank.html"
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 @needs_chromium
-def test_the_report_works_in_a_sandboxed_frame_as_the_mlflow_ui_shows_it(browser: Browser, path: Path) -> None:
+def test_the_report_works_in_a_sandboxed_frame_as_the_mlflow_ui_shows_it(
+    browser: Browser, path: Path, blank_page: str
+) -> None:
     context = browser.new_context()
     context.set_default_timeout(PATIENCE)
     page, faults = context.new_page(), []
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    context.route("http://ui.test/", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
-    page.goto("http://ui.test/")
+    page.goto(blank_page)
     page.evaluate(
         """text => {
             const frame = document.createElement("iframe");

@@ -52,6 +52,10 @@ def test_what_a_run_did_not_log_is_missing_and_not_zero() -> None:
         ({"status": "KILLED"}, "incomplete: it is KILLED, not FINISHED"),
         ({"tags": {names.COMPLETE: "false"}}, "incomplete: the tag rapid.complete is 'false', not 'true'"),
         ({"tags": {names.COMPLETE: None}}, "incomplete: the tag rapid.complete is 'missing', not 'true'"),
+        (
+            {"tags": {names.NUMBERS: "0"}},
+            "numbers version 0 is not that of this release, 1: a change between them moves results",
+        ),
         ({"tags": {names.SCHEMA: "0"}}, "schema version 0 is not the one of this table, 1"),
         ({"tags": {names.SCHEMA: NEWER}}, f"schema version {NEWER} is not the one of this table, 1"),
         ({"tags": {names.SCHEMA: None}}, "schema version unknown is not the one of this table, 1"),

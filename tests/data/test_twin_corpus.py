@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rapid_lab.data.twin import TWINS, TwinParameters, make_split, make_twin, twin_vocabulary
+from rapid_lab.data.examples import Examples
+from rapid_lab.data.twin import TWINS, TwinParameters, make_split, twin_vocabulary
 
 DATASETS = pytest.mark.parametrize("dataset", TWINS)
 PLAIN = replace(TWINS["agnews"], ambiguous_share=0.0, label_noise=0.0, topic_share=1.0)
@@ -17,6 +18,10 @@ def topics_of(texts: list[str], parameters: TwinParameters, dataset: str = "agne
     words = enumerate(twin_vocabulary(dataset, parameters))
     topic = {word: position // parameters.topic_words for position, word in words}
     return [Counter(topic[word] for word in text.split() if topic[word] < parameters.classes) for text in texts]
+
+
+def make_twin(dataset: str) -> tuple[Examples, Examples]:
+    return make_split(dataset, "train"), make_split(dataset, "report")
 
 
 @DATASETS

@@ -14,7 +14,7 @@ from rapid_lab.tracking.door import client
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, make_pointer, start_run, written
 from rapid_lab.tracking.store import experiment_id
-from rapid_lab.tracking.writer import logged_steps
+from rapid_lab.tracking.writer import stored_steps
 
 pytestmark = pytest.mark.filterwarnings(MLFLOW_WARNINGS)
 
@@ -107,7 +107,7 @@ def test_a_killed_run_is_adopted_and_no_step_is_logged_twice(store: Path) -> Non
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert client().get_run(run_id).info.status == "RUNNING"
-    assert logged_steps(run_id, "loss/total") == 49
+    assert stored_steps(run_id)["loss/total"] == 49
 
     run = adopt_run(run_id)
     for step in range(30, 60):
