@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := 2.13.0
 SOAK_SECONDS ?= 14400
+TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check format test soak lock bench clean
@@ -34,8 +35,8 @@ format: setup ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: setup ## the tests
-	$(BIN)/python -m pytest
+test: setup ## the tests; a file stays with one worker, so that what it makes once is made once
+	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile
 
 soak: setup ## the tests that take long; SOAK_SECONDS ends them earlier
 	timeout --signal=INT $(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -x || [ $$? = 124 ]
