@@ -14,6 +14,7 @@ from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.loop import train
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("dataset", ["agnews", "sst2"])
 def test_a_student_of_labels_alone_stays_clearly_below_a_good_teacher(
     dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

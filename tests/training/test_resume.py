@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +172,15 @@ def test_a_signal_waits_for_a_checkpoint_and_is_then_delivered(
     assert_same(train(make_job(tmp_path, observer=resumed)), reference, resumed)
 
 
+@pytest.fixture
+def _heard_ctrl_c() -> Iterator[None]:
+    """As in a terminal: a shell starts what it puts in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heard_ctrl_c")
 def test_a_repeated_ctrl_c_is_delivered_at_once() -> None:
     with PostponedSignals() as ending:
         signal.raise_signal(signal.SIGINT)
