@@ -23,6 +23,7 @@ import psutil
 import torch
 from minilm_pair import CPU, Pair, Silent, load_pair
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from rapid_lab.allocation import keep_freed_memory
 from rapid_lab.batches import epoch_batches
@@ -37,6 +38,7 @@ from rapid_lab.training.loop import learning_rate_factor, train
 
 WARM_STEPS = 2
 BATCH = 32
+OPERATIONS = 10  # shown of the profile
 METHODS = ("student_ce", "kd", "uniform", "static", "rapid")
 
 
@@ -95,6 +97,16 @@ def measure_steps(pair: Pair, rounds: int, folder: Path) -> dict[str, float]:
         medians = {name: statistics.median(values) for name, values in times.items()}
         print(turn + 1, {name: round(value, 1) for name, value in medians.items()}, flush=True)
     return medians
+
+
+def where_time_goes(pair: Pair, folder: Path) -> list[list[str]]:
+    """The tensor operations that a RAPID step spends most of its processor time in, with their shares."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        our_loop(pair, "rapid", folder)
+    events = [event for event in profiler.key_averages() if event.key.startswith(("aten::", "_fused"))]
+    total = sum(event.self_cpu_time_total for event in profiler.key_averages())
+    largest = sorted(events, key=lambda event: -event.self_cpu_time_total)[:OPERATIONS]
+    return [[event.key, str(event.count), f"{100 * event.self_cpu_time_total / total:.1f} %"] for event in largest]
 
 
 class Clocked:
@@ -170,6 +182,7 @@ def main() -> None:
     pair = load_pair(options.texts)
     with tempfile.TemporaryDirectory() as temporary:
         medians = measure_steps(pair, options.rounds, Path(temporary))
+        profiled = where_time_goes(pair, Path(temporary))
         tracking = measure_tracking(pair, Path(temporary))
     plain = medians["student_ce"]
     rows = [[name, f"{value:.1f}", f"{value / plain:.3f}"] for name, value in medians.items()]
@@ -194,6 +207,8 @@ def main() -> None:
         f"## Tracking\n\nOver {tracking['steps']:.0f} steps ({tracking['seconds']:.0f} s) written to sqlite, the loop "
         f"waited {100 * tracking['waited']:.3f} % of the training time for the buffer; the writer's thread computed "
         f"for {100 * tracking['writer']:.3f} % of it, beside the training.",
+        "## Where the time goes\n\nOf a RAPID epoch's processor time, checkpoint included, by the profiler.\n\n"
+        + harness.table(["operation", "calls", "share"], profiled),
     ]
     print("\n\n".join(sections))
     if options.report:
