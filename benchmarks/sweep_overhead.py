@@ -43,6 +43,7 @@ from rapid_lab.tracking.store import prepare_store
 
 HERE = Path(__file__).resolve()
 BUSY = "BENCHMARK_BUSY_SECONDS"
+IDLE = "BENCHMARK_IDLE_SECONDS"
 SWEEP = Sweep(
     name="overhead",
     question=__doc__ or "",
@@ -67,6 +68,7 @@ def evaluate(settings: Mapping[str, Value], parent_run_id: str, watcher: SeedWat
     tags = {names.KIND: names.STUDENT, names.CONFIG_ID: config_id, names.COMPLETE: "true"}
     run = start_run(current_experiment(), "nothing", tags, parent_run_id=parent_run_id)
     _compute(float(os.environ.get(BUSY, "0")))
+    time.sleep(float(os.environ.get(IDLE, "0")))
     run.finish("FINISHED")
     accuracy = 0.9 - (float(str(settings["gate_strength"])) - 0.7) ** 2
     return SeedResult(run.run_id, config_id, accuracy, 1 - accuracy, 64.0, 0.0, 0.0)
@@ -82,8 +84,8 @@ def _compute(seconds: float) -> None:
         sum(range(1000))
 
 
-def command(*words: str, busy: float = 0.0) -> None:
-    environment = {**os.environ, BUSY: str(busy), "OMP_NUM_THREADS": "1"}
+def command(*words: str, busy: float = 0.0, idle: float = 0.0) -> None:
+    environment = {**os.environ, BUSY: str(busy), IDLE: str(idle), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(  # noqa: S603
         [sys.executable, str(HERE), "--seeds", "1", *words],
         env=environment,
