@@ -1,0 +1,112 @@
+"""What a team shares, as processes with the settings of docker/compose.yaml: used over HTTP, with users."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from optuna.storages import RDBStorage
+from optuna.trial import TrialState
+from server.teams import EXPERIMENT, Team
+
+from rapid_lab import names
+
+
+@pytest.fixture
+def client(team: Team, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", team.worker[0])
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", team.worker[1])
+    return MlflowClient(team.uri)
+
+
+def runs(client: MlflowClient, kind: str) -> list[Run]:
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment is not None
+    found = client.search_runs([experiment.experiment_id], f"tags.`{names.KIND}` = '{kind}'")
+    return list(found)
+
+
+def test_every_health_check_of_the_compose_file_passes(team: Team) -> None:
+    assert {name: team.setup.is_healthy(name) for name in team.setup.processes} == {
+        "database": True, "mlflow": True, "dashboard": True
+    }  # fmt: skip
+
+
+def test_a_run_goes_through_it_whole(team: Team, client: MlflowClient) -> None:
+    run = client.get_run(team.documents["run"]["run_id"])
+    assert (run.info.status, run.data.tags[names.COMPLETE]) == ("FINISHED", "true")
+    assert run.info.artifact_uri.startswith("mlflow-artifacts:/")
+    history = client.get_metric_history(run.info.run_id, names.RELATIONS_MAIN)
+    assert sorted(point.step for point in history) == list(range(1, 172))
+    kept = {item.path for item in client.list_artifacts(run.info.run_id)}
+    assert {names.RESULT, names.CONFIG, names.PREDICTIONS, names.STEPS} <= kept
+    # The client knows no path of the store: the server has the files.
+    assert list((team.setup.folder / "artifacts").rglob(names.RESULT))
+    assert run.outputs.model_outputs
+
+
+def test_two_workers_share_the_trials_of_a_study_in_the_same_database(team: Team, client: MlflowClient) -> None:
+    url = sqlalchemy.URL.create(
+        "postgresql+psycopg", "optuna", team.environment["OPTUNA_PASSWORD"], "127.0.0.1", team.setup.ports["5432"]
+    ).set(database="optuna")
+    storage = RDBStorage(url.render_as_string(hide_password=False), skip_table_creation=True)
+    trials = storage.get_all_trials(storage.get_study_id_from_name("team"))
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
+    owners = {trial.user_attrs["owner"]["pid"] for trial in trials}
+    storage.remove_session()
+    storage.engine.dispose()
+    assert len(owners) == 2
+    (study,) = runs(client, names.STUDY)
+    assert (study.info.status, study.data.tags[names.COMPLETE]) == ("FINISHED", "true")
+    assert len(runs(client, names.TRIAL)) == 4
+    with urllib.request.urlopen(f"http://{team.setup.address(8080)}/api/studies", timeout=60) as answer:
+        assert [one["study_name"] for one in json.load(answer)["study_summaries"]] == ["team"]
+
+
+def test_a_comparison_reads_the_server_and_leaves_its_report_there(team: Team, client: MlflowClient) -> None:
+    document = team.documents["compare"]
+    (row,) = document["tables"]["main_results"]["rows"]
+    assert next(one["run_id"] for cell in row for one in cell["runs"]) == team.documents["run"]["run_id"]
+    assert "report.html" in {item.path for item in client.list_artifacts(document["run_id"])}
+    report = Path(document["report"]).read_text(encoding="utf-8")
+    assert f"{team.uri}/#/experiments/" in report
+    assert not [secret for secret in team.environment.values() if "$" in secret and secret in report]
+
+
+def test_nobody_comes_in_without_a_password_or_by_another_name(team: Team) -> None:
+    search = "/api/2.0/mlflow/experiments/get-by-name?experiment_name=twin"
+    assert team.ask(search, team.worker)[0] == 200
+    assert team.ask(search, None)[0] == 401
+    assert team.ask(search, ("admin", "password1234"))[0] == 401
+    assert team.ask(search, ("worker", team.admin[1]))[0] == 401
+    status, text = team.ask(search, team.worker, host="attacker.example")
+    assert (status, "Invalid Host header" in text) == (403, True)
+    assert team.ask("/health", None)[0] == 200
+    # Everybody may log where others do; what others made is not theirs to share.
+    grant = {"username": "worker", "experiment_id": "0", "permission": "MANAGE"}
+    assert team.ask("/api/2.0/mlflow/experiments/permissions/create", team.worker, grant)[0] == 403
+
+
+def test_each_program_sees_its_own_databases_and_no_other(team: Team) -> None:
+    own = {"optuna": ("OPTUNA_PASSWORD", ["optuna"]), "mlflow": ("MLFLOW_DATABASE_PASSWORD", ["mlflow", "auth"])}
+    for role, (password, databases) in own.items():
+        for database in ("postgres", "mlflow", "auth", "optuna"):
+            url = sqlalchemy.URL.create(
+                "postgresql+psycopg", role, team.environment[password], "127.0.0.1", team.setup.ports["5432"], database
+            )
+            engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
+            if database in databases:
+                engine.connect().close()
+            else:
+                with pytest.raises(sqlalchemy.exc.OperationalError, match="permission denied for database"):
+                    engine.connect()
+
+
+def test_no_password_is_in_what_the_services_say(team: Team) -> None:
+    said = [path.read_text(encoding="utf-8", errors="replace") for path in team.setup.folder.glob("*.log")]
+    assert len(said) == 3
+    for secret in [value for value in team.environment.values() if "$" in value]:
+        assert not [text for text in said if secret in text]
