@@ -12,10 +12,10 @@ from mlflow import MlflowClient
 
 from rapid_lab import names
 from rapid_lab.cli import main
-from rapid_lab.cli.run import launched_run
 from rapid_lab.config import SETTINGS, Value, resolve
 from rapid_lab.data.sources import find_data
 from rapid_lab.experiment.duration import duration_notice
+from rapid_lab.tracking.launched import launched_run
 from rapid_lab.tracking.signals import Interrupted
 
 WORDS = ("good", "bad", "film", "plot", "song")
@@ -40,7 +40,7 @@ def test_help_lists_every_setting_with_its_symbol_and_default() -> None:
         (["--gate_strenght", "1"], "gate_strenght is no setting: did you mean gate_strength"),
         (["--kd_weight", "-1e-5"], "kd_weight must be"),
         (["--epochs", "--force"], "expected one argument"),
-        (["--force", "1"], "unrecognized arguments: 1"),
+        (["--force", "1"], "--force: must be alone, or followed by true or false, got '1'"),
         (["--method", "rapit"], "did you mean rapid?"),
         (["--dataset", "agnew"], "did you mean agnews?"),
         (["--config", "/nowhere.toml"], "config must be a readable TOML file"),

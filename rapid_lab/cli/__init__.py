@@ -4,10 +4,11 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rapid_lab.errors import DataError, SettingError
 from rapid_lab.tracking.errors import TrackingError
+from rapid_lab.tracking.launched import launched_run
 
 COMMANDS = {
     "run": "one run, from a dataset to a tracked student",
@@ -21,6 +22,17 @@ COMMANDS = {
     "reap": "close the runs of processes that are gone",
     "doctor": "what is installed and found, what is missing, and the command that mends it",
 }
+
+
+def truth(text: str) -> bool:
+    """What follows a switch, where something does: `mlflow run -P json=true` arrives as `--json true`."""
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be alone, or followed by true or false, got {text!r}")
+    return text.lower() == "true"
+
+
+# For `add_argument`: on where it is named, and where it is followed by `true`.
+SWITCH: dict[str, Any] = {"nargs": "?", "const": True, "default": False, "type": truth, "metavar": "true"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command, rest = parser.parse_known_args(arguments)
         module = importlib.import_module(f"rapid_lab.cli.{command.command}")
-        module.run(rest)
+        with launched_run():
+            module.run(rest)
     except (SettingError, DataError, TrackingError) as error:
         print(f"rapid-lab: {error}", file=sys.stderr)
         return 2

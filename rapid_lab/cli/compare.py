@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rapid_lab.cli import Parser
+from rapid_lab.cli import SWITCH, Parser
+from rapid_lab.cli.run import parsed
 from rapid_lab.cli.tables import text_table
 from rapid_lab.errors import SettingError
 
@@ -51,7 +52,7 @@ def rare_collection() -> Iterator[None]:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    options = _parser().parse_args(arguments)
+    options = parsed(_parser(), arguments)
     folder = Path(options.output)
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"output must be a folder, got {options.output!r}: a file is there already")
@@ -75,8 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ui", metavar="URL", help="the MLflow UI that cells link to (default the server, or mlflow ui)"
     )
-    parser.add_argument("--no-log", action="store_true", help="log no comparison run: the store stays as it is")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--no-log", **SWITCH, help="log no comparison run: the store stays as it is")
+    parser.add_argument("--json", **SWITCH, help="print one JSON document")
     return parser
 
 

@@ -5,31 +5,20 @@ A finished run of the same settings is found, not repeated; an unfinished one go
 
 import argparse
 import json
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rapid_lab import names
-from rapid_lab.cli import Parser
+from rapid_lab.cli import SWITCH, Parser
 from rapid_lab.cli.progress import watcher
 from rapid_lab.config import SETTINGS, Value, known, read_config, resolve
 from rapid_lab.errors import SettingError
-from rapid_lab.tracking.redaction import redact
-from rapid_lab.tracking.signals import Interrupted, orderly_end
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, run, print."""
-    with launched_run():
-        _run(arguments)
-
-
-def _run(arguments: Sequence[str]) -> None:
     parser = settings_parser("rapid-lab run", __doc__ or "")
-    parser.add_argument("--force", action="store_true", help="run again though a finished run exists")
+    parser.add_argument("--force", **SWITCH, help="run again though a finished run exists")
     options = vars(parsed(parser, arguments))
     as_json, is_forced = options.pop("json"), options.pop("force")
     given = given_settings(options)
@@ -62,7 +51,7 @@ def settings_parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help="settings from a TOML file; options here come after it")
     for setting in SETTINGS.values():
         parser.add_argument(setting.flag, help=setting.description.replace("%", "%%"), metavar="VALUE")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--json", **SWITCH, help="print one JSON document")
     return parser
 
 
@@ -101,45 +90,6 @@ def _joined(arguments: Sequence[str]) -> list[str]:
         else:
             words.append(word)
     return words
-
-
-@contextmanager
-def launched_run() -> Iterator[None]:
-    """See to it that the run `mlflow run` made ends as what happened in this block, with the reason in it."""
-    run_id = os.environ.get("MLFLOW_RUN_ID")
-    if not run_id:
-        yield
-        return
-    with orderly_end():
-        try:
-            yield
-        except (Exception, Interrupted) as fault:
-            _settle(run_id, fault)
-            raise
-        _settle(run_id, None)
-
-
-def _settle(run_id: str, fault: BaseException | None) -> None:
-    """End a launched run that nothing has ended: a pointer as its target, one that came to nothing with the reason."""
-    # Here alone, since mlflow takes seconds and a command that nobody launched has nothing to settle.
-    from rapid_lab.tracking.door import client
-    from rapid_lab.tracking.runs import TrackedRun
-
-    try:
-        store = client()
-        run = store.get_run(run_id)
-        target = run.data.tags.get(names.POINTS_TO)
-        if target is not None:
-            status = store.get_run(target).info.status
-            store.set_terminated(run_id, "FAILED" if status == "RUNNING" else status)
-        elif run.info.status == "RUNNING" and fault is not None:
-            launched = TrackedRun(run_id, run.info.experiment_id, store)
-            launched.set_description(redact(str(fault)) or type(fault).__name__)
-            launched.finish("KILLED" if isinstance(fault, Interrupted) else "FAILED")
-    except Exception as error:
-        # What happened in the block matters more than a store that cannot be told of it.
-        message = f"the run {run_id} could not be ended in the tracking store: {redact(str(error))}"
-        print(message, file=sys.stderr)
 
 
 def _rendered(summary: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rapid_lab.cli.progress import watcher
-from rapid_lab.cli.run import given_settings, settings_parser
+from rapid_lab.cli.run import given_settings, parsed, settings_parser
 from rapid_lab.cli.tables import text_table
 from rapid_lab.config import SETTINGS, Value, resolve
 from rapid_lab.errors import SettingError
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> None:
     parser = settings_parser("rapid-lab suite", __doc__ or "")
     parser.add_argument("--methods", help=f"comma-separated (default {','.join(PAPER_METHODS)})", metavar="NAMES")
     parser.add_argument("--seeds", help="comma-separated (default 42,43,44)", metavar="NUMBERS")
-    options = vars(parser.parse_args(arguments))
+    options = vars(parsed(parser, arguments))
     as_json = options.pop("json")
     methods = _listed("method", options.pop("methods"), options.pop("method"), PAPER_METHODS)
     seeds = _listed("seed", options.pop("seeds"), options.pop("seed"), PAPER_SEEDS)

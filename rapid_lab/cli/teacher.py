@@ -4,21 +4,23 @@ import json
 from collections.abc import Sequence
 
 from rapid_lab.cli.progress import watcher
-from rapid_lab.cli.run import given_settings, settings_parser
+from rapid_lab.cli.run import given_settings, parsed, settings_parser
 from rapid_lab.config import resolve
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, make the teacher, print what is known of it."""
-    options = vars(settings_parser("rapid-lab teacher", __doc__ or "").parse_args(arguments))
+    options = vars(parsed(settings_parser("rapid-lab teacher", __doc__ or ""), arguments))
     as_json = options.pop("json")
     given = given_settings(options)
     settings = resolve(given)
 
     from rapid_lab.experiment.teacher import teacher_experiment
+    from rapid_lab.tracking.runs import launched_or_new_run, point_launched_to
 
     with watcher(f"teacher {settings.dataset}") as watching:
-        summary = teacher_experiment(given, watching)
+        summary = teacher_experiment(given, watching, launched_or_new_run)
+    point_launched_to(summary["run_id"])
     if as_json:
         print(json.dumps(summary, indent=1))
         return

@@ -17,7 +17,7 @@ from rapid_lab.experiment.store import current_experiment
 from rapid_lab.tracking.door import tracking_uri
 from rapid_lab.tracking.provenance import SOURCE_HASH
 from rapid_lab.tracking.redaction import redact
-from rapid_lab.tracking.runs import start_run
+from rapid_lab.tracking.runs import launched_or_new_run
 
 Static = Literal["png", "svg"]
 REPORT_FILE = "report.html"
@@ -111,7 +111,7 @@ def log_comparison(comparison: Comparison, folder: Path, paths: Sequence[Path]) 
         names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
     }
-    run = start_run(experiment, f"comparison {', '.join(_datasets(comparison))}", tags)
+    run = launched_or_new_run(experiment, f"comparison {', '.join(_datasets(comparison))}", tags)
     try:
         with tempfile.TemporaryDirectory() as temporary:
             _copy(paths, folder, Path(temporary))

@@ -5,7 +5,6 @@ them a report or a model that was not asked for at first is added later, without
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.tracking.artifacts import log_student, logged_model, model_weights
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.errors import TrackingError
+from rapid_lab.tracking.launched import launched_id
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, is_ended, make_pointer, start_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.spool_flush import send_left_behind
@@ -125,7 +125,7 @@ def claim(
     prepared: Prepared, experiment: str, parent_run_id: str | None, *, is_forced: bool
 ) -> tuple[TrackedRun, bool]:
     """The MLflow run to write to, and whether it is finished; the one `mlflow run` made may become a pointer."""
-    launched = os.environ.get("MLFLOW_RUN_ID")
+    launched = launched_id()
     existing, finished = found_runs(prepared.config_id, experiment)
     if existing and not finished and send_left_behind(existing[0].run_id):
         existing, finished = found_runs(prepared.config_id, experiment)  # it had ended while the store was away
@@ -149,7 +149,7 @@ def claim(
 def found_runs(config_id: str, experiment: str) -> tuple[list[RunSummary], list[RunSummary]]:
     """The runs of these settings but the launched one, and those among them that are whole."""
     found = find_runs(experiment, {names.CONFIG_ID: config_id, names.KIND: names.STUDENT})
-    existing = [run for run in found if run.run_id != os.environ.get("MLFLOW_RUN_ID")]
+    existing = [run for run in found if run.run_id != launched_id()]
     # The tag alone decides: while a report is added later, a finished run is RUNNING once more.
     return existing, [run for run in existing if run.tags.get(names.COMPLETE) == "true"]
 

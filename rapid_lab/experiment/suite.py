@@ -10,8 +10,9 @@ from rapid_lab.experiment.processes import in_fresh_process
 from rapid_lab.experiment.store import current_experiment
 from rapid_lab.experiment.teacher import teacher_experiment
 from rapid_lab.tracking.provenance import SOURCE_HASH
+from rapid_lab.tracking.redaction import redact
 from rapid_lab.tracking.runs import launched_or_new_run
-from rapid_lab.tracking.signals import orderly_end
+from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.store import prepare_store
 from rapid_lab.training.loop import Observer
 
@@ -60,8 +61,12 @@ def run_suite(
         parent.set_description(f"{len(methods)} methods on {len(seeds)} seeds; {len(failed)} failed.")
         parent.set_tags({names.COMPLETE: str(not failed).lower()})
         parent.finish("FAILED" if failed else "FINISHED")
-    except BaseException:
+    except Interrupted:
         parent.finish("KILLED")
+        raise
+    except BaseException as fault:
+        parent.set_description(f"Failed: {redact(str(fault))}")
+        parent.finish("FAILED")
         raise
     order = {pair: place for place, pair in enumerate(itertools.product(seeds, methods))}
     runs.sort(key=lambda run: order[run["seed"], run["method"]])

@@ -1,7 +1,7 @@
 """The teacher's own run in the tracking store: logged once, whoever asked for the teacher first."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from filelock import FileLock
@@ -23,8 +23,11 @@ from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.loop import Observer
 from rapid_lab.training.resources import device_name
 
+# From an experiment, a name and tags to a run.
+Start = Callable[[str, str, Mapping[str, str]], TrackedRun]
 
-def teacher_experiment(given: Mapping[str, Value], watcher: Observer) -> dict[str, Any]:
+
+def teacher_experiment(given: Mapping[str, Value], watcher: Observer, start: Start = start_run) -> dict[str, Any]:
     """Make the teacher if there is none, its run if the store has none, and its report if that has none."""
     settings, data = prepare_data(given)
     for line in (*data.warnings, teacher_notice(settings, data)):
@@ -35,13 +38,18 @@ def teacher_experiment(given: Mapping[str, Value], watcher: Observer) -> dict[st
     task = teacher_task(settings, data)
     teacher = ensure_teacher(task, watcher)
     report = report_of(teacher, task, data) if settings.report == "once" else None
-    run_id = record_teacher(experiment, teacher, task, data, report)
+    run_id = record_teacher(experiment, teacher, task, data, report, start)
     facts = {name: teacher.facts[name] for name in ("temperature", "nll_before", "nll_after", "is_at_bound")}
     return {"teacher_id": teacher.teacher_id, "run_id": run_id, "dataset": data.name, **facts, "report": report}
 
 
 def record_teacher(
-    experiment: str, teacher: Teacher, task: TeacherTask, data: TextData, report: dict[str, Any] | None = None
+    experiment: str,
+    teacher: Teacher,
+    task: TeacherTask,
+    data: TextData,
+    report: dict[str, Any] | None = None,
+    start: Start = start_run,
 ) -> str:
     """The teacher's run: found by its id, else logged; a report it lacks is added."""
     wanted = {names.KIND: names.TEACHER, names.TEACHER_ID: teacher.teacher_id}
@@ -53,7 +61,9 @@ def record_teacher(
             return whole[0].run_id
         # One that is not whole was left by a process killed here, since the lock is free: it is finished, not repeated.
         left = (whole or found)[:1]
-        run = adopt_run(left[0].run_id) if left else _started(experiment, teacher, task, data)
+        run = (
+            adopt_run(left[0].run_id) if left else start(experiment, f"teacher {data.name}", _tags(teacher, task, data))
+        )
         if not whole:
             _fill(run, teacher, task)
         if report and run.next_step(names.TEACHER_REPORT_ACCURACY) == 0:
@@ -64,8 +74,8 @@ def record_teacher(
     return run.run_id
 
 
-def _started(experiment: str, teacher: Teacher, task: TeacherTask, data: TextData) -> TrackedRun:
-    tags = {
+def _tags(teacher: Teacher, task: TeacherTask, data: TextData) -> dict[str, str]:
+    return {
         names.KIND: names.TEACHER,
         names.TEACHER_ID: teacher.teacher_id,
         names.COMPLETE: "false",
@@ -77,7 +87,6 @@ def _started(experiment: str, teacher: Teacher, task: TeacherTask, data: TextDat
         names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
     }
-    return start_run(experiment, f"teacher {data.name}", tags)
 
 
 def _fill(run: TrackedRun, teacher: Teacher, task: TeacherTask) -> None:

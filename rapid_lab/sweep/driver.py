@@ -24,9 +24,10 @@ from rapid_lab.sweep.storage import Place, held, make_place
 from rapid_lab.sweep.study import Outlook, find_study, mend, open_study, outlook
 from rapid_lab.sweep.worker import Work
 from rapid_lab.tracking.errors import TrackingError
+from rapid_lab.tracking.launched import launched_run
 from rapid_lab.tracking.redaction import redact
 from rapid_lab.tracking.runs import TrackedRun
-from rapid_lab.tracking.signals import orderly_end
+from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.store import prepare_store
 
 POLL_SECONDS = 0.5
@@ -37,7 +38,8 @@ def main(sweep: Sweep, arguments: Sequence[str] | None = None, laboratory: Labor
     """The sweep as a command; 2 and one message on standard error for what the user can mend."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return Driver(sweep, words, laboratory or Laboratory()).run()
+        with launched_run():
+            return Driver(sweep, words, laboratory or Laboratory()).run()
     except (SettingError, DataError, TrackingError) as error:
         print(f"{sweep.name}_sweep.py: {redact(str(error))}", file=sys.stderr)
         return 2
@@ -103,8 +105,8 @@ class Driver:
             else:
                 self._watch_others(study)
             found = None if self.is_launched else self._end(study, run)
-        except BaseException:
-            self._abandon(study, run)
+        except BaseException as fault:
+            self._abandon(study, run, fault)
             raise
         return 0 if found is None else self._code(found)
 
@@ -194,7 +196,7 @@ class Driver:
             where = f"mlflow artifacts download -r {document['run_id']} -a {ending.BEST}"
             print(f"best: trial {document['best']}; its settings: {where}")
 
-    def _abandon(self, study: Study, run: TrackedRun) -> None:
+    def _abandon(self, study: Study, run: TrackedRun, fault: BaseException) -> None:
         """End the study's run where nobody else is at work on it."""
         self.place.lock.release()
         if self.is_launched:
@@ -202,7 +204,7 @@ class Driver:
         with held(self.place.lock):
             mend(study, self.place)
             if not self._outlook(study).running:
-                run.finish("KILLED")
+                run.finish("KILLED" if isinstance(fault, Interrupted) else "FAILED")
         self.progress.say(f"study {self.plan.study} stopped: the same command goes on with it")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rapid_lab.cli import Parser
+from rapid_lab.cli import SWITCH, Parser
 from rapid_lab.cli.run import parsed
 from rapid_lab.config import SETTINGS, Value, read_config, resolve
 from rapid_lab.errors import SettingError
@@ -61,15 +61,15 @@ def sweep_parser(sweep: Sweep) -> argparse.ArgumentParser:
     add("--seeds", metavar="NUMBERS", help="comma-separated seeds, the same for every trial (default 42,43,44)")
     add("--objective", metavar="NAMES", help=f"one or two of {', '.join(OBJECTIVES)} ({','.join(sweep.objectives)})")
     add("--prune", metavar="HOW", default="off", help="off, seeds (Wilcoxon, 4 seeds or more) or epochs (median)")
-    add("--report", action="store_true", help="read the report split once, at the end: of a grid, or of the winner")
-    add("--dry-run", action="store_true", help="print the plan with its relation and time cost, and make nothing")
-    add("--json", action="store_true", help="print one JSON document")
+    add("--report", **SWITCH, help="read the report split once, at the end: of a grid, or of the winner")
+    add("--dry-run", **SWITCH, help="print the plan with its relation and time cost, and make nothing")
+    add("--json", **SWITCH, help="print one JSON document")
     where = parser.add_argument_group("where and by whom")
     add = where.add_argument
     add("--study", metavar="NAME", help="name of the study (default: the sweep and the dataset)")
     add("--storage", metavar="PLACE", help="a folder, or postgresql+psycopg://user@host/database (RAPID_STORAGE)")
     add("--workers", metavar="N", default="1", help="processes that share the trials (default 1)")
-    add("--worker", action="store_true", help="be one of many workers: take trials of the study until none is left")
+    add("--worker", **SWITCH, help="be one of many workers: take trials of the study until none is left")
     add("--engine", metavar="NAME", default="local", help="local processes, or the nodes of a ray cluster")
     add("--gpus-per-worker", metavar="NUMBER", default="0", help="GPUs that ray gives to each worker")
     settings = parser.add_argument_group("settings", "one value fixes a setting; a swept one takes low:high or a,b,c")

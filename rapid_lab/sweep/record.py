@@ -9,7 +9,7 @@ from rapid_lab.experiment.store import current_experiment
 from rapid_lab.sweep.plan import Plan
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.provenance import SOURCE_HASH
-from rapid_lab.tracking.runs import TrackedRun, adopt_run, start_run
+from rapid_lab.tracking.runs import TrackedRun, adopt_run, launched_or_new_run, point_launched_to, start_run
 from rapid_lab.tracking.store import RunSummary, find_runs
 
 RUN_NAME = "mlflow.runName"
@@ -29,12 +29,16 @@ def _tags(plan: Plan, kind: str) -> dict[str, str]:
 
 
 def study_run(plan: Plan) -> TrackedRun:
-    """The study's run, RUNNING: found, or started by whoever comes first; under the study's lock."""
+    """The study's run, RUNNING: found, or started by whoever comes first; under the study's lock.
+
+    One that `mlflow run` has made becomes the study's, or a pointer to it.
+    """
     experiment = current_experiment()
     for found in find_runs(experiment, {names.KIND: names.STUDY, names.STUDY_NAME: plan.study}):
         if found.tags.get(names.DATA_HASH) == plan.data.data_hash:
+            point_launched_to(found.run_id)
             return adopt_run(found.run_id)
-    run = start_run(experiment, plan.study, _tags(plan, names.STUDY))
+    run = launched_or_new_run(experiment, plan.study, _tags(plan, names.STUDY))
     run.set_description(f"Sweep **{plan.sweep.name}** on **{plan.data.name}**, seeds {_listed(plan.seeds)}.")
     return run
 

@@ -15,6 +15,7 @@ from rapid_lab import names
 from rapid_lab.config import nearest
 from rapid_lab.errors import SettingError
 from rapid_lab.tracking.door import client, reason, told_as, tracking_uri
+from rapid_lab.tracking.launched import launched_id
 from rapid_lab.tracking.store import PAGE_SIZE, existing_store, tag_filter
 
 Names = Sequence[str]
@@ -60,8 +61,8 @@ def read_runs(wanted: Wanted) -> list[StoredRun]:
         found = _named(wanted.run_ids, experiments)
     else:
         found = [_stored(run) for run in _searched(list(experiments), tag_filter(wanted.tags))]
-    # The filter narrows; equality decides.
-    matching = [run for run in found if wanted.matches(run.tags)]
+    # The filter narrows; equality decides. A run that was made for this very command has nothing in it yet.
+    matching = [run for run in found if wanted.matches(run.tags) and run.run_id != launched_id()]
     return sorted(matching, key=lambda run: (run.start_time, run.run_id))
 
 

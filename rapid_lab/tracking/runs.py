@@ -1,6 +1,5 @@
 """One MLflow run: started, adopted from `mlflow run` or from a process that died, or made a pointer to another."""
 
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from rapid_lab.errors import SettingError
 from rapid_lab.tracking.door import client as open_client
 from rapid_lab.tracking.door import reason, told_as
 from rapid_lab.tracking.errors import TrackingError
+from rapid_lab.tracking.launched import take_launched_id
 from rapid_lab.tracking.processes import this_process
 from rapid_lab.tracking.spool import Entry
 from rapid_lab.tracking.spool_delivery import AwayError, carry_out
@@ -155,7 +155,7 @@ def start_run(
 
 def launched_or_new_run(experiment_id: str, name: str, tags: Mapping[str, str]) -> TrackedRun:
     """The run that `mlflow run` made for this process, else a new one; runs started below it get runs of their own."""
-    launched = os.environ.pop("MLFLOW_RUN_ID", None)
+    launched = take_launched_id()
     if launched is None:
         return start_run(experiment_id, name, tags)
     tracked = adopt_run(launched)
@@ -191,6 +191,13 @@ def is_ended(run: TrackedRun) -> bool:
     with told_as(f"reading the status of run {run.run_id}"):
         status = run.client.get_run(run.run_id).info.status
     return RunStatus.is_terminated(RunStatus.from_string(status))
+
+
+def point_launched_to(target_run_id: str) -> None:
+    """Where nothing has taken the run that `mlflow run` made: the record is another run's, and it points there."""
+    launched = take_launched_id()
+    if launched is not None:
+        make_pointer(launched, target_run_id)
 
 
 def make_pointer(run_id: str, target_run_id: str) -> None:
