@@ -22,17 +22,6 @@ USER = "worker"
 EXPERIMENT = "twin"
 TINY = ["--data", "twin", "--teacher-epochs", "2", "--epochs", "3"]
 SWEEP = ["--epochs", "1", "--relation-budget", "16,32,64,128", "--method", "uniform", "--seeds", "42"]
-    "--epochs",
-    "1",
-    "--relation-budget",
-    "16,32,64,128",
-    "--method",
-    "uniform",
-    "--seeds",
-    "42",
-    "--study",
-    "team",
-]
 SECONDS = 600
 
 
