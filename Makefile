@@ -42,7 +42,7 @@ soak: setup ## the tests that take long; SOAK_SECONDS ends them earlier
 	timeout --signal=INT $(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -x || [ $$? = 124 ]
 
 bench: setup ## measure, and write dated reports to benchmarks/reports
-	for name in pair_term step_overhead throughput compare_store sweep_overhead; do \
+	for name in pair_term step_overhead throughput compare_store sweep_overhead queue_simulator; do \
 		$(BIN)/python benchmarks/$$name.py --report || exit 1; done
 
 lock: ## make requirements.lock anew (needs uv); torch stays out, see docs/decisions

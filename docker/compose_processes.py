@@ -113,7 +113,8 @@ class Setup:
         for volume in self.services[name].get("volumes", ()):
             source, target = volume.split(":")[:2]
             path = HERE / source if source.startswith(".") else self.folder / source
-            text = re.sub(rf"(?<![\w./]){re.escape(target)}(?![\w.-])", lambda _, path=path: str(path), text)
+            here = str(path).replace("\\", r"\\")
+            text = re.sub(rf"(?<![\w./]){re.escape(target)}(?![\w.-])", here, text)
         text = re.sub(rf"(?<![\w.])({'|'.join(self.services)}|0\.0\.0\.0)(?=:\d)", LOOPBACK, text)
         text = text.replace("0.0.0.0", LOOPBACK)  # noqa: S104
         numbers = "|".join(self.ports)

@@ -1,7 +1,7 @@
 """MLflow and what keeps its record whole; nothing outside this folder imports mlflow.
 
-`errors`, `processes`, `provenance`, `redaction`, `signals`, `spool` and `system` are cheap to import; the others import
-mlflow, which takes seconds. None imports torch.
+`errors`, `launched`, `processes`, `provenance`, `redaction`, `signals`, `spool` and `system` are cheap to import; the
+others import mlflow, which takes seconds. None imports torch.
 """
 
 import os

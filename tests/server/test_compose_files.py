@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from compose_processes import HERE, MissingError, Setup, interpolated, read_compose, written_environment
+from mlflow.projects._project_spec import load_project
 
 from rapid_lab.tracking.provenance import ROOT
 
@@ -29,7 +30,7 @@ def compose() -> dict[str, Any]:
 
 
 def test_the_compose_file_is_one_by_its_schema(tmp_path: Path) -> None:
-    check = [PROGRAMS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    check: list[str | Path] = [PROGRAMS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec"]
     good = subprocess.run([*check, HERE / "compose.yaml"], capture_output=True, text=True, check=False)
     assert good.returncode == 0, good.stdout
     wrong = tmp_path / "compose.yaml"
@@ -118,6 +119,16 @@ def test_the_tracking_server_checks_hosts_and_users_and_hands_out_artifacts_itse
     assert {"--app-name=basic-auth", "--serve-artifacts"} <= set(command)
     assert "--allowed-hosts=localhost:*,127.0.0.1:*,mlflow:5000" in command
     assert not [word for word in command if word.startswith(("--default-artifact-root", "--disable-security"))]
+
+
+def test_the_docker_form_of_the_project_is_one_that_mlflow_reads(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(docker_env:.*?)```", page, re.DOTALL)
+    project = (ROOT / "MLproject").read_text(encoding="utf-8").replace("python_env: python_env.yaml\n", block)
+    (tmp_path / "MLproject").write_text(project)
+    found = load_project(str(tmp_path))
+    assert (found.env_type, found.docker_env["image"]) == ("docker_env", "rapid-lab:cpu")
+    assert len(found._entry_points) == 9
 
 
 def test_variables_are_read_as_compose_reads_them() -> None:

@@ -45,7 +45,8 @@ def test_a_run_goes_through_it_whole(team: Team, client: MlflowClient) -> None:
     assert {names.RESULT, names.CONFIG, names.PREDICTIONS, names.STEPS} <= kept
     # The client knows no path of the store: the server has the files.
     assert list((team.setup.folder / "artifacts").rglob(names.RESULT))
-    assert run.outputs.model_outputs
+    assert run.outputs is not None
+    assert len(run.outputs.model_outputs) == 1
 
 
 def test_two_workers_share_the_trials_of_a_study_in_the_same_database(team: Team, client: MlflowClient) -> None:
