@@ -1,6 +1,7 @@
 """Workers on a Ray cluster of this machine: `pytest -m ray`."""
 
 import os
+import secrets
 import signal
 from pathlib import Path
 
@@ -37,6 +38,26 @@ def test_two_workers_on_a_cluster_finish_every_trial_once_though_one_is_killed()
     assert driver.returncode == 0, errors
     assert "rapid" in output
     check_whole(load(GRID), num_trials=6, num_seeds=1)
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("cluster")
+def test_a_node_that_is_lost_takes_its_seat_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        second = nodes.add_node(num_cpus=1)
+        words = ["--engine", "ray", "--workers", "2", "--seeds", "1", "--relation-budget", "16,32,64"]
+        driver = start(SCRIPT, *words, TRIVIAL_SECONDS="1", RAY_ADDRESS=nodes.address)
+        wait_for(lambda: len(running(GRID)) == 2, driver)
+        nodes.remove_node(second, allow_graceful=False)
+        _, errors = driver.communicate()
+        assert driver.returncode == 0, errors
+        check_whole(load(GRID), num_trials=6, num_seeds=1)
+    finally:
+        nodes.shutdown()
 
 
 @pytest.mark.usefixtures("cluster")
