@@ -7,7 +7,7 @@ SOAK_SECONDS ?= 14400
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test soak lock bench clean
+.PHONY: help setup demo check format test soak audit lock bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ test: setup ## the tests; a file stays with one worker, so that what it makes on
 
 soak: setup ## the tests that take long; SOAK_SECONDS ends them earlier
 	timeout --signal=INT $(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -x || [ $$? = 124 ]
+
+audit: ## known advisories of what requirements.lock pins, where the network allows
+	$(PYTHON) tools/audit.py
 
 bench: setup ## measure, and write dated reports to benchmarks/reports
 	for name in pair_term step_overhead throughput compare_store sweep_overhead queue_simulator; do \

@@ -3,8 +3,11 @@
 from fractions import Fraction
 
 from rapid_lab.config import Settings
+from rapid_lab.errors import SettingError
 from rapid_lab.method.budget import Account, batch_sizes, relation_account
 from rapid_lab.objectives import METHODS
+
+MOST_IN_A_BATCH = 31_622  # whose square is the largest budget there is
 
 
 def method_account(settings: Settings, train_examples: int) -> Account:
@@ -12,7 +15,13 @@ def method_account(settings: Settings, train_examples: int) -> Account:
     components = METHODS[settings.method]
     if not components.has_relations:
         return Account(Fraction(0), Fraction(0), 0.0, 0.0, 0.0)
-    all_pairs = settings.batch_size**2
+    largest = min(settings.batch_size, train_examples)
+    if components.is_exact and largest > MOST_IN_A_BATCH:
+        raise SettingError(
+            f"batch_size must be at most {MOST_IN_A_BATCH} in the exact method, got {settings.batch_size}: "
+            "it evaluates all pairs"
+        )
+    all_pairs = max(1, largest**2)
     powers = (settings.entropy_power, settings.reliability_power)
     return relation_account(
         train_examples=train_examples,

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from rapid_lab.errors import SettingError
+from rapid_lab.harmless import is_storable, shown
 from rapid_lab.objectives import METHODS
 from rapid_lab.ranges import RANGES, check
 
 Value = int | float | str | bool | None
+CONFIG_BYTES = 2**20
 BOOLEANS = {"true": True, "false": False}
 
 
@@ -165,12 +167,16 @@ class Setting:
         if self.name in RANGES:
             check(**{self.name: value})
         elif self.kind is bool and not isinstance(value, bool):
-            raise SettingError(f"{self.name} must be true or false, got {value!r}: it is a switch")
+            raise SettingError(f"{self.name} must be true or false, got {shown(value)}: it is a switch")
         elif self.kind is str and (not isinstance(value, str) or not value.strip()):
-            raise SettingError(f"{self.name} must be a text, got {value!r}: it names something")
+            raise SettingError(f"{self.name} must be a text, got {shown(value)}: it names something")
+        elif self.kind is str and not is_storable(str(value)):
+            raise SettingError(
+                f"{self.name} must be Unicode without NUL, got {shown(value)}: nothing else can be stored"
+            )
         elif self.choices and value not in self.choices:
             names, hint = ", ".join(self.choices), nearest(str(value), self.choices)
-            raise SettingError(f"{self.name} must be one of {names}, got {value!r}: {hint}")
+            raise SettingError(f"{self.name} must be one of {names}, got {shown(value)}: {hint}")
 
 
 def nearest(value: str, names: Collection[str]) -> str:
@@ -238,19 +244,31 @@ def resolve(given: Mapping[str, Value], *, is_twin: bool = False) -> Settings:
 
 
 def read_config(path: Path) -> dict[str, Value]:
-    """Settings of a TOML file, checked; unknown names are refused."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"config must be a readable TOML file, got {str(path)!r}: {error}") from None
+    """Settings of a TOML file, checked; unknown names are refused, and so is a setting that is named twice."""
     values: dict[str, Value] = {}
-    for name, value in document.items():
+    for name, value in _document(path).items():
         setting = known(name)
+        if setting.name in values:
+            raise SettingError(
+                f"{setting.name} must be given once, got it twice in {str(path)!r}: dashes are underscores"
+            )
         value = None if setting.is_optional and value == "none" else value
-        value = float(value) if setting.kind is float and type(value) is int else value
         setting.check(value)
-        values[setting.name] = value
+        # After the check, which no number passes that is too large for it.
+        values[setting.name] = float(value) if setting.kind is float and type(value) is int else value
     return values
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(CONFIG_BYTES + 1)
+        if len(content) > CONFIG_BYTES:
+            raise ValueError(f"it has more than {CONFIG_BYTES} bytes")
+        return tomllib.loads(content.decode("utf-8"))
+    # ValueError: no TOML, no UTF-8, no path, a number without end. RecursionError: brackets without end.
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingError(f"config must be a readable TOML file, got {shown(str(path))}: {error}") from None
 
 
 def written_config(settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""The two faults a user can mend: a setting out of its range, and data that cannot be used."""
+"""The faults a user can mend: a setting out of its range, data that cannot be used, a training that went astray."""
 
 
 class SettingError(ValueError):
@@ -7,3 +7,7 @@ class SettingError(ValueError):
 
 class DataError(ValueError):
     """Data or teacher signals cannot be used: the message says what was found where."""
+
+
+class TrainingError(RuntimeError):
+    """A term of the loss is no longer finite: says which, at which step, on which examples."""

@@ -16,11 +16,14 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from rapid_lab.errors import DataError, SettingError
+from rapid_lab.folders import is_folder, path_of
+from rapid_lab.harmless import shown
 from rapid_lab.reach import HubOutOfReachError, require_reach, said
 from rapid_lab.seeds import derived_seed
 
 TWIN_MODELS = ("twin-bert", "twin-distilbert")
 TWIN_POSITIONS = 64
+TWIN_LAYERS = 12
 TWIN_VOCABULARY_SIZE = 2048
 # Architectures that take a mask of (batch, 1, length, length) as it is; others look into theirs, and wait for it.
 FULL_MASK_MODELS = ("bert", "distilbert")
@@ -45,13 +48,13 @@ def find_model(name: str, *, setting: str, is_twin: bool) -> str:
         )
     if is_twin:
         return name
-    shelf = Path(os.environ.get("RAPID_MODEL_DIR") or os.devnull)
+    shelf = path_of(os.environ.get("RAPID_MODEL_DIR") or os.devnull)
     # A plain name is looked up on the shelf first, a path is a path first.
-    for folder in (Path(name), shelf / name) if "/" in name else (shelf / name, Path(name)):
-        if folder.is_dir():
+    for folder in (path_of(name), shelf / name) if "/" in name else (shelf / name, path_of(name)):
+        if is_folder(folder):
             return str(_checked_folder(folder, setting))
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise SettingError(f"{setting} must be a model, got {name!r}: there is no such folder")
+        raise SettingError(f"{setting} must be a model, got {shown(name)}: there is no such folder")
     return name
 
 
@@ -72,6 +75,8 @@ def load_classifier(
     """A sequence classifier cut to its first layers; the seed decides what is not pretrained."""
     torch.manual_seed(derived_seed(seed, "weights"))
     if name in TWIN_MODELS:
+        if layers is not None and layers > TWIN_LAYERS:
+            raise SettingError(f"{setting} must be in [1, {TWIN_LAYERS}], got {layers}: the twin's models are small")
         return _twin_classifier(name, layers, num_labels)
     config = _pretrained("AutoConfig", name, num_labels=num_labels)
     if layers is not None:
@@ -102,7 +107,7 @@ def _pretrained(door: str, name: str, **options: Any) -> Any:
         return load(name, local_files_only=True, **options)
     except faults as fault:
         mend = "name a model that is here with --teacher-model and --student-model"
-        if Path(name).is_dir():
+        if is_folder(Path(name)):
             raise DataError(f"the model {name!r} cannot be loaded: {said(fault)}; {mend}") from fault
         try:
             require_reach()

@@ -5,9 +5,13 @@ table, so an error reads the same wherever the value came in.
 """
 
 import math
+import sys
 from dataclasses import dataclass
 
 from rapid_lab.errors import SettingError
+from rapid_lab.harmless import shown
+
+COUNT_LENGTH = 30  # digits; Python reads no number of thousands of them
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class Range:
             return False
         if value == self.low:
             return not self.excludes_low
-        # False for NaN; an open upper end (infinity) excludes infinity itself.
-        return self.low < value <= self.high and value != math.inf
+        # False for NaN; an open upper end (infinity) excludes infinity itself, and integers beyond every float.
+        return self.low < value <= min(self.high, sys.float_info.max)
 
     def __str__(self) -> str:
         kind = "an integer " if self.is_integer else ""
@@ -87,6 +91,10 @@ RANGES: dict[str, Range] = {
     "teacher_batch_size": _count(1, "a batch holds at least one example"),
     "teacher_layers": _count(1, "an encoder has at least one layer"),
     "student_layers": _count(1, "an encoder has at least one layer"),
+    "trials": _count(1, "a sweep has at least one trial"),
+    "workers": Range(1, 1024, "each is a process, and somebody must do it", is_integer=True),
+    "batches": Range(1, 10**6, "it counts what is judged", is_integer=True),
+    "realisations": Range(1, 10**6, "it counts draws of the pilots", is_integer=True),
 }
 
 
@@ -95,4 +103,11 @@ def check(**values: object) -> None:
     for name, value in values.items():
         allowed = RANGES[name]
         if not allowed.contains(value):
-            raise SettingError(f"{name} must be {allowed}, got {value!r}: {allowed.reason}")
+            raise SettingError(f"{name} must be {allowed}, got {shown(value)}: {allowed.reason}")
+
+
+def read_count(name: str, text: str) -> int:
+    """The number of a text, in the range of its name."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= COUNT_LENGTH
+    check(**{name: int(text) if is_number else text})
+    return int(text)

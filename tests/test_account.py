@@ -68,7 +68,7 @@ def test_without_options_it_is_the_table_of_the_paper(capsys: pytest.CaptureFixt
         (["account", "--dataset", "imdb"], "dataset must be one of agnews, sst2, got 'imdb'"),
         (["account", "--train-examples", "1000"], "relation_budget must be given, got nothing"),
         (["account", "--train-examples", "1" * 400], "train_examples must be an integer in [1, 1e+09]"),
-        (["account", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
+        (["account", "--epoch", "3"], "epoch is no setting: did you mean epochs"),
         (["acount"], "invalid choice: 'acount'"),
         ([], "the following arguments are required: command"),
     ],

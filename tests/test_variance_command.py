@@ -58,7 +58,7 @@ def test_proposals_are_judged_on_a_run_and_on_a_checkpoint_whatever_method_train
     [
         ([], "the following arguments are required: RUN_OR_CHECKPOINT"),
         (["0" * 32], "run id must name a run of the tracking store"),
-        (["x", "--batches", "0"], "batches must be an integer in [1, 1000000], got '0'"),
+        (["x", "--batches", "0"], "batches must be an integer in [1, 1e+06], got 0"),
         (["x", "--realisations", "many"], "realisations must be an integer"),
     ],
 )

@@ -1,14 +1,15 @@
 """The command line: `rapid-lab X` and `python -m rapid_lab X`. Commands are imported when they are called."""
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
-from rapid_lab.errors import DataError, SettingError
+from rapid_lab.cli.parsing import Parser
+from rapid_lab.errors import DataError, SettingError, TrainingError
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import launched_run
+from rapid_lab.tracking.redaction import hide_secrets_in_tracebacks, message_of
+from rapid_lab.variables import check_variables
 
 COMMANDS = {
     "run": "one run, from a dataset to a tracked student",
@@ -24,40 +25,21 @@ COMMANDS = {
 }
 
 
-def truth(text: str) -> bool:
-    """What follows a switch, where something does: `mlflow run -P json=true` arrives as `--json true`."""
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"must be alone, or followed by true or false, got {text!r}")
-    return text.lower() == "true"
-
-
-# For `add_argument`: on where it is named, and where it is followed by `true`.
-SWITCH: dict[str, Any] = {"nargs": "?", "const": True, "default": False, "type": truth, "metavar": "true"}
-
-
-class Parser(argparse.ArgumentParser):
-    """Argparse with one message, and no abbreviations: a prefix may become ambiguous in the next release."""
-
-    def __init__(self, **options: object) -> None:
-        super().__init__(allow_abbrev=False, **options)  # type: ignore[arg-type]
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage and exiting."""
-        raise SettingError(message)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 2 and one message on standard error for what the user can mend."""
+    if arguments is None:  # the process is this command's, and so are its tracebacks
+        hide_secrets_in_tracebacks()
     parser = Parser(prog="rapid-lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
     for name, summary in COMMANDS.items():
         commands.add_parser(name, help=summary, add_help=False)
     try:
+        check_variables()
         command, rest = parser.parse_known_args(arguments)
         module = importlib.import_module(f"rapid_lab.cli.{command.command}")
         with launched_run():
             module.run(rest)
-    except (SettingError, DataError, TrackingError) as error:
-        print(f"rapid-lab: {error}", file=sys.stderr)
+    except (SettingError, DataError, TrackingError, TrainingError) as error:
+        print(f"rapid-lab: {message_of(error)}", file=sys.stderr)
         return 2
     return 0

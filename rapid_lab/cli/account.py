@@ -4,19 +4,18 @@ Without options it prints the table for both datasets of the paper. Unique pairs
 are drawn uniformly or enumerated; elsewhere they depend on the teacher (a dash, null in JSON).
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from rapid_lab.accounting import method_account
-from rapid_lab.cli import Parser
+from rapid_lab.cli.parsing import Parser, parsed
 from rapid_lab.cli.tables import text_table
 from rapid_lab.config import DATASETS, SETTINGS, Value, nearest, resolve
 from rapid_lab.errors import SettingError
 from rapid_lab.method.budget import Account
 from rapid_lab.objectives import METHODS
-from rapid_lab.ranges import RANGES, check
+from rapid_lab.ranges import RANGES, read_count
 
 COLUMNS = Account._fields
 TRAIN_EXAMPLES = {"agnews": 108_000, "sst2": 60_614}
@@ -28,10 +27,10 @@ ACCOUNTED = (
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, account, print."""
-    options = vars(_parser().parse_args(arguments))
+    options = vars(parsed(parser(), arguments))
     as_json, dataset, examples = (options.pop(name) for name in ("json", "dataset", "train_examples"))
     given = {name: SETTINGS[name].parse(text) for name, text in options.items() if text is not None}
-    train_examples = None if examples is None else _parse_examples(examples)
+    train_examples = None if examples is None else read_count("train_examples", examples)
     if dataset is not None and dataset not in DATASETS:
         raise SettingError(
             f"dataset must be one of {', '.join(DATASETS)}, got {dataset!r}: {nearest(dataset, DATASETS)}"
@@ -62,14 +61,9 @@ def account_row(dataset: str | None, train_examples: int, given: dict[str, Value
     return {"dataset": dataset, "method": settings.method, **means, "settings": asked}
 
 
-def _parse_examples(text: str) -> int:
-    value = int(text) if text.isdecimal() else text
-    check(train_examples=value)
-    return int(value)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="rapid-lab account", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    """The options of this command."""
+    parser = Parser(prog="rapid-lab account", description=__doc__)
     parser.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: the paper's six)")
     parser.add_argument("--dataset", help=f"one of {', '.join(DATASETS)} (default: both)")
     parser.add_argument("--train-examples", help=f"training examples, {RANGES['train_examples']} (N)", metavar="VALUE")

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rapid_lab.cli import SWITCH, Parser
-from rapid_lab.cli.run import parsed
+from rapid_lab.cli.parsing import SWITCH, Parser, parsed
 from rapid_lab.cli.tables import text_table
 from rapid_lab.errors import SettingError
+from rapid_lab.folders import check_writable
+from rapid_lab.harmless import file_name, one_line
 
 if TYPE_CHECKING:
     from rapid_lab.comparison.assembly import Comparison
@@ -52,10 +53,9 @@ def rare_collection() -> Iterator[None]:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    options = parsed(_parser(), arguments)
+    options = parsed(parser(), arguments)
     folder = Path(options.output)
-    if folder.exists() and not folder.is_dir():
-        raise SettingError(f"output must be a folder, got {options.output!r}: a file is there already")
+    check_writable("output", folder)
     wanted = _wanted(options)
 
     from rapid_lab.comparison.assembly import read_comparison
@@ -67,8 +67,9 @@ def _run(arguments: Sequence[str]) -> None:
     print(json.dumps(_document(comparison, summary)) if options.json else _closing(summary))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="rapid-lab compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    """The options of this command."""
+    parser = Parser(prog="rapid-lab compare", description=__doc__)
     for name, metavar, text in FILTERS:
         parser.add_argument(f"--{name}", metavar=metavar, action="append", default=[], help=f"{text}; may be repeated")
     parser.add_argument("--output", metavar="FOLDER", default="comparison", help="where files go (default comparison)")
@@ -125,7 +126,7 @@ def _rendered(comparison: "Comparison") -> str:
     lines += [f"not in a table: {one.name} ({one.run_id}): {one.reason}" for one in comparison.excluded[:SHOWN]]
     if len(comparison.excluded) > SHOWN:
         lines.append(f"not in a table: {len(comparison.excluded) - SHOWN} more runs, all named in the report")
-    return "\n".join(_printable(line) for line in lines)
+    return "\n".join(one_line(line) for text in lines for line in text.splitlines() or [""])
 
 
 def _plain(cell: "Cell", marks: Sequence[str]) -> str:
@@ -133,21 +134,19 @@ def _plain(cell: "Cell", marks: Sequence[str]) -> str:
     return f"{cell.text}{'*' if cell.is_best else ''}{numbers}"
 
 
-def _printable(text: str) -> str:
-    """Names from the store must not steer a terminal."""
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
-
-
 def _document(comparison: "Comparison", summary: dict[str, Any]) -> dict[str, Any]:
     from rapid_lab.comparison.formats import document
 
+    tables: dict[str, Any] = {}
+    for table in comparison.tables:
+        tables[file_name(table.name, taken=tables)] = document(table, comparison.students)
     return {
         **summary,
         "setups": [
             {"label": setup.label, "dataset": setup.dataset, "seeds": setup.seeds, "notes": setup.notes}
             for setup in comparison.setups
         ],
-        "tables": {table.name: document(table, comparison.students) for table in comparison.tables},
+        "tables": tables,
         "excluded": [vars(one) for one in comparison.excluded],
     }
 

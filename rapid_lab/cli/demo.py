@@ -7,6 +7,7 @@ better on real data. Every option of `suite` is one of `demo`.
 from collections.abc import Sequence
 
 from rapid_lab.cli import suite
+from rapid_lab.cli.parsing import Parser
 
 CLOSING = """
 Browse the runs:  mlflow ui --backend-store-uri {uri}
@@ -18,6 +19,11 @@ def run(arguments: Sequence[str]) -> None:
     suite.run(["--data", "twin", "--log-model", "false", *arguments])
     if "--json" not in arguments:
         from rapid_lab.tracking.door import tracking_uri
-        from rapid_lab.tracking.redaction import redact
+        from rapid_lab.tracking.redaction import without_secrets
 
-        print(CLOSING.format(uri=redact(tracking_uri())))
+        print(CLOSING.format(uri=without_secrets(tracking_uri())))
+
+
+def parser() -> Parser:
+    """The options of this command: those of the suite."""
+    return suite.parser()

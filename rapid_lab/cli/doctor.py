@@ -3,7 +3,6 @@
 Nothing is downloaded, made or changed. With `--device cuda` the tests of the GPU are run where there is one.
 """
 
-import argparse
 import json
 import os
 import sqlite3
@@ -15,10 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rapid_lab.cli import Parser
+from rapid_lab.cli.parsing import Parser, parsed
 from rapid_lab.config import DATASETS, SETTINGS, Settings
 from rapid_lab.errors import DataError, SettingError
-from rapid_lab.folders import cache_folder
+from rapid_lab.folders import cache_folder, is_folder, path_of
 from rapid_lab.tracking.provenance import ROOT, git_state, hardware, versions
 from rapid_lab.tracking.redaction import redact
 
@@ -36,13 +35,18 @@ class Findings(list[dict[str, str]]):
 
 def run(arguments: Sequence[str]) -> None:
     """Look, and print."""
-    parser = Parser(prog="rapid-lab doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="auto", metavar="VALUE", help=SETTINGS["device"].description)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    options = parser.parse_args(arguments)
+    options = parsed(parser(), arguments)
     SETTINGS["device"].check(options.device)
     document = examine(options.device)
     print(json.dumps(document, indent=1) if options.json else _rendered(document))
+
+
+def parser() -> Parser:
+    """The options of this command."""
+    parser = Parser(prog="rapid-lab doctor", description=__doc__)
+    parser.add_argument("--device", default="auto", metavar="VALUE", help=SETTINGS["device"].description)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
 
 
 def examine(device: str) -> dict[str, Any]:
@@ -203,8 +207,8 @@ def _data_places(dataset: str, missing: Findings) -> dict[str, Any]:
 
     official = OFFICIAL[dataset]
     root = os.environ.get("RAPID_DATA_DIR")
-    folder = Path(root).expanduser() / official.folder if root else None
-    found = str(folder) if folder and folder.is_dir() else None
+    folder = path_of(root) / official.folder if root else None
+    found = str(folder) if folder and is_folder(folder) else None
     if folder and found:
         try:
             local.split_file(folder, ("train",))
@@ -213,7 +217,11 @@ def _data_places(dataset: str, missing: Findings) -> dict[str, Any]:
             missing.add(f"the local copy of {dataset} cannot be used: {error}", f"mend the files in {folder}")
     owner_and_name = official.hub_name.repo.replace("/", "___")
     prepared = f"{owner_and_name}/{official.hub_name.config or '*'}/*/*/dataset_info.json"
-    return {"local": found, "hub_cache": any(hub.cache_folder().glob(prepared)), "twin": True}
+    return {
+        "local": found,
+        "hub_cache": is_folder(hub.cache_folder()) and any(hub.cache_folder().glob(prepared)),
+        "twin": True,
+    }
 
 
 def _chosen_place(places: dict[str, Any], *, is_reached: bool) -> str:
@@ -251,8 +259,8 @@ def _hub_answer() -> str:
 
 def _cache() -> dict[str, Any]:
     folder = cache_folder()
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    return {"folder": str(folder), "exists": folder.is_dir(), "size_mb": sum(map(_size, files)) / MIB}
+    files = [path for path in folder.rglob("*") if path.is_file()] if is_folder(folder) else []
+    return {"folder": str(folder), "exists": is_folder(folder), "size_mb": sum(map(_size, files)) / MIB}
 
 
 def _size(path: Path) -> int:

@@ -5,13 +5,12 @@ store no longer has or that another process has taken over (both are set aside, 
 another store than MLFLOW_TRACKING_URI names.
 """
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rapid_lab.cli import Parser
+from rapid_lab.cli.parsing import Parser, parsed
 from rapid_lab.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, send, print."""
-    parser = Parser(prog="rapid-lab flush", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    options = parser.parse_args(arguments)
+    options = parsed(parser(), arguments)
 
     from rapid_lab.tracking.spool import left_behind
     from rapid_lab.tracking.spool_flush import DAMAGED, send_left_behind
@@ -37,6 +34,13 @@ def run(arguments: Sequence[str]) -> None:
     damaged = [note for one in sent if one.outcome == DAMAGED for note in one.notes]
     if damaged:
         raise DataError("; ".join(damaged))
+
+
+def parser() -> Parser:
+    """The options of this command."""
+    parser = Parser(prog="rapid-lab flush", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
 
 
 def rendered(sent: "Sequence[Sent]") -> str:

@@ -4,14 +4,13 @@ They end as KILLED, and one that has its whole record as FINISHED; asking for th
 living processes, of other machines, and those that do not say which process they are of are left alone.
 """
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rapid_lab.cli import Parser
 from rapid_lab.cli.flush import rendered as rendered_spools
+from rapid_lab.cli.parsing import Parser, parsed
 
 if TYPE_CHECKING:
     from rapid_lab.tracking.reaping import Found
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, send what is in spools, close, print."""
-    parser = Parser(prog="rapid-lab reap", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dry-run", action="store_true", help="say what would be closed, and change nothing")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    options = parser.parse_args(arguments)
+    options = parsed(parser(), arguments)
 
     from rapid_lab.tracking.reaping import reap
     from rapid_lab.tracking.spool_flush import send_left_behind
@@ -44,6 +40,14 @@ def run(arguments: Sequence[str]) -> None:
         print(json.dumps(document, indent=1))
     else:
         print("\n".join([*([rendered_spools(sent)] if sent else []), *_lines(closed, left, is_dry=options.dry_run)]))
+
+
+def parser() -> Parser:
+    """The options of this command."""
+    parser = Parser(prog="rapid-lab reap", description=__doc__)
+    parser.add_argument("--dry-run", action="store_true", help="say what would be closed, and change nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
 
 
 def _lines(closed: "Sequence[Found]", left: "Sequence[Found]", *, is_dry: bool) -> list[str]:

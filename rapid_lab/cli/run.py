@@ -3,23 +3,19 @@
 A finished run of the same settings is found, not repeated; an unfinished one goes on where it stopped.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rapid_lab.cli import SWITCH, Parser
+from rapid_lab.cli.parsing import SWITCH, Parser, parsed
 from rapid_lab.cli.progress import watcher
-from rapid_lab.config import SETTINGS, Value, known, read_config, resolve
-from rapid_lab.errors import SettingError
+from rapid_lab.config import SETTINGS, Value, read_config, resolve
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, run, print."""
-    parser = settings_parser("rapid-lab run", __doc__ or "")
-    parser.add_argument("--force", **SWITCH, help="run again though a finished run exists")
-    options = vars(parsed(parser, arguments))
+    options = vars(parsed(parser(), arguments))
     as_json, is_forced = options.pop("json"), options.pop("force")
     given = given_settings(options)
     settings = resolve(given)
@@ -45,9 +41,16 @@ def run(arguments: Sequence[str]) -> None:
         watching.say(warning)
 
 
-def settings_parser(prog: str, description: str) -> argparse.ArgumentParser:
+def parser() -> Parser:
+    """The options of this command."""
+    parser = settings_parser("rapid-lab run", __doc__ or "")
+    parser.add_argument("--force", **SWITCH, help="run again though a finished run exists")
+    return parser
+
+
+def settings_parser(prog: str, description: str) -> Parser:
     """A parser with an option for every setting."""
-    parser = Parser(prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog=prog, description=description)
     parser.add_argument("--config", metavar="FILE", help="settings from a TOML file; options here come after it")
     for setting in SETTINGS.values():
         parser.add_argument(setting.flag, help=setting.description.replace("%", "%%"), metavar="VALUE")
@@ -58,38 +61,9 @@ def settings_parser(prog: str, description: str) -> argparse.ArgumentParser:
 def given_settings(options: dict[str, Any]) -> dict[str, Value]:
     """The settings a user named, from the file and from options."""
     config = options.pop("config")
-    given = read_config(Path(config)) if config else {}
+    given = read_config(Path(config)) if config is not None else {}
     given |= {name: SETTINGS[name].parse(text) for name, text in options.items() if text is not None}
     return given
-
-
-def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """The options; a name that is none is refused with the names near to it."""
-    options, rest = parser.parse_known_args(_joined(arguments))
-    for word in rest:
-        if word.startswith("--"):
-            known(word[2:].partition("=")[0])
-    if rest:
-        raise SettingError(f"unrecognized arguments: {' '.join(rest)}")
-    return options
-
-
-def _joined(arguments: Sequence[str]) -> list[str]:
-    """Names with underscores, as `mlflow run -P` brings them, are the same options; -1e-5 is a value.
-
-    >>> _joined(["--teacher_epochs", "1", "--data=my_folder", "--kd-weight", "-1e-5"])
-    ['--teacher-epochs', '1', '--data=my_folder', '--kd-weight=-1e-5']
-    """
-    words: list[str] = []
-    for word in arguments:
-        name, equals, value = word.partition("=")
-        if word.startswith("--"):
-            words.append(name.replace("_", "-") + equals + value)
-        elif word[:1] == "-" and word != "-h" and words and words[-1].startswith("--") and "=" not in words[-1]:
-            words[-1] += f"={word}"
-        else:
-            words.append(word)
-    return words
 
 
 def _rendered(summary: dict[str, Any]) -> str:

@@ -9,11 +9,13 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from rapid_lab.cli.parsing import Parser, parsed
 from rapid_lab.cli.progress import watcher
-from rapid_lab.cli.run import given_settings, parsed, settings_parser
+from rapid_lab.cli.run import given_settings, settings_parser
 from rapid_lab.cli.tables import text_table
 from rapid_lab.config import SETTINGS, Value, resolve
 from rapid_lab.errors import SettingError
+from rapid_lab.harmless import shown
 from rapid_lab.objectives import METHODS
 
 PAPER_METHODS = [name for name in METHODS if name != "exact"]
@@ -22,10 +24,7 @@ PAPER_SEEDS = [42, 43, 44]
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, run all, print the table."""
-    parser = settings_parser("rapid-lab suite", __doc__ or "")
-    parser.add_argument("--methods", help=f"comma-separated (default {','.join(PAPER_METHODS)})", metavar="NAMES")
-    parser.add_argument("--seeds", help="comma-separated (default 42,43,44)", metavar="NUMBERS")
-    options = vars(parsed(parser, arguments))
+    options = vars(parsed(parser(), arguments))
     as_json = options.pop("json")
     methods = _listed("method", options.pop("methods"), options.pop("method"), PAPER_METHODS)
     seeds = _listed("seed", options.pop("seeds"), options.pop("seed"), PAPER_SEEDS)
@@ -40,13 +39,25 @@ def run(arguments: Sequence[str]) -> None:
         raise SettingError(f"{len(outcome['failed'])} of the runs failed: {'; '.join(outcome['failed'])}")
 
 
+def parser() -> Parser:
+    """The options of this command."""
+    parser = settings_parser("rapid-lab suite", __doc__ or "")
+    parser.add_argument("--methods", help=f"comma-separated (default {','.join(PAPER_METHODS)})", metavar="NAMES")
+    parser.add_argument("--seeds", help="comma-separated (default 42,43,44)", metavar="NUMBERS")
+    return parser
+
+
 def _listed(name: str, several: str | None, one: str | None, default: Sequence[Value]) -> list[Value]:
-    if several and one:
+    if several is not None and one is not None:
         raise SettingError(f"{name} must be given once, got both --{name} and --{name}s: they name the same thing")
-    texts = [part.strip() for part in (several or one or "").split(",") if part.strip()]
-    values = [SETTINGS[name].parse(text) for text in texts] or list(default)
+    asked = several if several is not None else one
+    if asked is None:
+        return list(default)
+    values = [SETTINGS[name].parse(part.strip()) for part in asked.split(",") if part.strip()]
+    if not values:
+        raise SettingError(f"{name}s must be a list such as a,b, got {shown(asked)}: it is empty")
     if len(set(values)) < len(values):
-        raise SettingError(f"{name}s must differ, got {several!r}: a run counts once")
+        raise SettingError(f"{name}s must differ, got {shown(asked)}: a run counts once")
     return values
 
 

@@ -3,14 +3,15 @@
 import json
 from collections.abc import Sequence
 
+from rapid_lab.cli.parsing import Parser, parsed
 from rapid_lab.cli.progress import watcher
-from rapid_lab.cli.run import given_settings, parsed, settings_parser
+from rapid_lab.cli.run import given_settings, settings_parser
 from rapid_lab.config import resolve
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, make the teacher, print what is known of it."""
-    options = vars(parsed(settings_parser("rapid-lab teacher", __doc__ or ""), arguments))
+    options = vars(parsed(parser(), arguments))
     as_json = options.pop("json")
     given = given_settings(options)
     settings = resolve(given)
@@ -30,3 +31,8 @@ def run(arguments: Sequence[str]) -> None:
     if summary["report"]:
         report = summary["report"]
         print(f"report split: {report['correct']} of {report['total']} right, {100 * report['accuracy']:.2f} %")
+
+
+def parser() -> Parser:
+    """The options of this command."""
+    return settings_parser("rapid-lab teacher", __doc__ or "")

@@ -4,17 +4,16 @@ The state is a run id (its selected weights), or a checkpoint of a run that is n
 of its gradient are exact given the representations, and shown relative to uniform draws at the same budget.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from rapid_lab.cli import Parser
+from rapid_lab.cli.parsing import Parser, parsed
 from rapid_lab.cli.progress import watcher
 from rapid_lab.cli.tables import text_table
-from rapid_lab.errors import SettingError
 from rapid_lab.method.judgement import ProposalSummary
+from rapid_lab.ranges import read_count
 
 HEADER = (
     "proposal", "main", "loss variance", "quartiles", "pooled", "gradient variance", "quartiles", "pooled", "ess",
@@ -23,16 +22,8 @@ HEADER = (
 
 def run(arguments: Sequence[str]) -> None:
     """Parse, judge, print."""
-    parser = Parser(
-        prog="rapid-lab variance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("state", metavar="RUN_OR_CHECKPOINT", help="a run id, or the path of a checkpoint")
-    parser.add_argument("--batches", default="50", metavar="NUMBER", help="batches that are judged (default 50)")
-    help_text = "draws of the pilots that RAPID's variance is the mean of (default 8)"
-    parser.add_argument("--realisations", default="8", metavar="NUMBER", help=help_text)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    options = parser.parse_args(arguments)
-    num_batches, realisations = (_count(name, getattr(options, name)) for name in ("batches", "realisations"))
+    options = parsed(parser(), arguments)
+    num_batches, realisations = (read_count(name, getattr(options, name)) for name in ("batches", "realisations"))
 
     from rapid_lab.experiment.variance import judge_state
 
@@ -41,10 +32,15 @@ def run(arguments: Sequence[str]) -> None:
     print(json.dumps(document(summaries), indent=1) if options.json else rendered(summaries))
 
 
-def _count(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10**6):
-        raise SettingError(f"{name} must be an integer in [1, 1000000], got {text!r}: it counts something")
-    return int(text)
+def parser() -> Parser:
+    """The options of this command."""
+    parser = Parser(prog="rapid-lab variance", description=__doc__)
+    parser.add_argument("state", metavar="RUN_OR_CHECKPOINT", help="a run id, or the path of a checkpoint")
+    parser.add_argument("--batches", default="50", metavar="NUMBER", help="batches that are judged (default 50)")
+    help_text = "draws of the pilots that RAPID's variance is the mean of (default 8)"
+    parser.add_argument("--realisations", default="8", metavar="NUMBER", help=help_text)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
 
 
 def rendered(summaries: Sequence[ProposalSummary]) -> str:

@@ -10,6 +10,7 @@ from rapid_lab.comparison import style
 from rapid_lab.comparison.records import Drawing, Setup, Student
 from rapid_lab.comparison.style import Missing
 from rapid_lab.comparison.wording import method_label
+from rapid_lab.harmless import file_name
 
 BASELINE = "student_ce"
 UNREAD = "the report split of these runs was not read"
@@ -48,7 +49,7 @@ def gains(setup: Setup) -> Drawing | Missing:
         "differences are and how far the seeds agree. It does not show whether a difference would hold for other "
         f"seeds: that is what the tests in the statistics are for.{style.remarks(setup)}"
     )
-    return Drawing(style.file_name("gains", style.title(setup)), caption, figure)
+    return Drawing(f"gains.{file_name(style.title(setup))}", caption, figure)
 
 
 def _gains_by_method(setup: Setup) -> dict[str, dict[int, float]]:
@@ -101,7 +102,7 @@ def accuracy_against_time(setup: Setup) -> Drawing | Missing:
         "includes whatever else the machine was doing: the figure shows what these runs took, not what a method must "
         f"take.{style.remarks(setup)}"
     )
-    return Drawing(style.file_name("accuracy-time", style.title(setup)), caption, figure)
+    return Drawing(f"accuracy-time.{file_name(style.title(setup))}", caption, figure)
 
 
 def _is_timed(student: Student) -> bool:

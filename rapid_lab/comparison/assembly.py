@@ -9,9 +9,10 @@ from rapid_lab.comparison.setups import build_setups
 from rapid_lab.comparison.students import read_students
 from rapid_lab.comparison.tables import paper_tables
 from rapid_lab.errors import SettingError
+from rapid_lab.harmless import shown
 from rapid_lab.tracking.door import tracking_uri
 from rapid_lab.tracking.reading import StoredRun, Wanted, read_runs
-from rapid_lab.tracking.redaction import redact
+from rapid_lab.tracking.redaction import without_secrets
 
 FEW = 5  # reasons that fit into one message
 
@@ -52,10 +53,16 @@ def read_comparison(wanted: Wanted) -> Comparison:
 
 
 def _nothing(wanted: Wanted, runs: Sequence[StoredRun], excluded: Sequence[Excluded]) -> str:
-    asked = "" if wanted == Wanted() else ", with these filters"
+    filters = [
+        *(f"experiment {shown(name)}" for name in wanted.experiments),
+        *(f"dataset {shown(name)}" for name in wanted.datasets),
+        *(f"tag {shown(name)} {shown(value)}" for name, value in wanted.tags.items()),
+        *(f"run {shown(run_id)}" for run_id in wanted.run_ids),
+    ]
+    asked = f" with {', '.join(filters[:FEW])}" if filters else ""
     message = f"the tracking store must hold a finished student{asked}, got none among {len(runs)} runs"
     if not excluded:
-        return f"{message} of {redact(tracking_uri())}: `rapid-lab demo` makes some"
+        return f"{message} of {without_secrets(tracking_uri())}: `rapid-lab demo` makes some"
     reasons = [f"{one.name} ({one.run_id}): {one.reason}" for one in excluded[:FEW]]
     rest = f"; and {len(excluded) - FEW} more" if len(excluded) > FEW else ""
     return f"{message}: {'; '.join(reasons)}{rest}"

@@ -13,6 +13,7 @@ from rapid_lab.comparison.records import Drawing, Setup, Student
 from rapid_lab.comparison.relevance import is_sampled, relevant_settings
 from rapid_lab.comparison.style import Missing
 from rapid_lab.comparison.wording import method_label
+from rapid_lab.harmless import file_name
 from rapid_lab.objectives import METHODS
 
 # From dark to light: pairs seen for the first time in their batch, and pairs drawn again.
@@ -47,7 +48,7 @@ def allocation(setup: Setup) -> Drawing | Missing:
         "brings no new pair; the diamond marks the distinct pairs of both kinds together. The figure shows what was "
         f"spent, not what it was worth.{without}{style.remarks(setup)}"
     )
-    return Drawing(style.file_name("allocation", style.title(setup)), caption, figure)
+    return Drawing(f"allocation.{file_name(style.title(setup))}", caption, figure)
 
 
 def _means(students: Sequence[Student]) -> dict[str, float]:
@@ -130,7 +131,7 @@ def _against_budget(setups: Sequence[Setup]) -> Drawing | Missing:
         "runs. Level lines are methods that spend no relations. Budgets that were not run are not shown to lie on the "
         "lines, and nothing here says that neighbouring points differ by more than chance."
     )
-    return Drawing(style.file_name("accuracy-budget", dataset, teacher[:8]), caption, figure)
+    return Drawing(f"accuracy-budget.{file_name(dataset, teacher[:8])}", caption, figure)
 
 
 def _spends(method: str, students: Iterable[Student]) -> bool:

@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 from rapid_lab.comparison import style
 from rapid_lab.comparison.records import Details, Drawing, Setup
 from rapid_lab.comparison.style import Missing
+from rapid_lab.harmless import file_name
 
 KIND = "Calibration of the teacher"
 STATES = {"before": ("#8a8f98", "diamond"), "after": ("#0072b2", "circle")}
@@ -50,7 +51,7 @@ def _calibration(teacher_id: str, dataset: str, details: Details) -> Drawing | M
         f"{after['nll']:.4f}. It was fitted on this {document['split']} split, so the figure shows the fit, not what "
         "it would be on new texts; bins with few examples (below) move by chance."
     )
-    return Drawing(style.file_name("calibration", dataset, teacher_id[:8]), caption, figure)
+    return Drawing(f"calibration.{file_name(dataset, teacher_id[:8])}", caption, figure)
 
 
 def _add_state(figure: go.Figure, state: str, values: Mapping[str, Any], bins: int) -> None:

@@ -7,7 +7,8 @@ from rapid_lab.comparison.judging import OUTCOMES, STANDARD_ERRORS, Judged, judg
 from rapid_lab.comparison.published import GPU, KINDS, Kind, published_claims, published_seeds
 from rapid_lab.comparison.records import Cell, Details, Section, Setup, Table
 from rapid_lab.comparison.statistics import honest_miss_rate
-from rapid_lab.comparison.wording import method_label, slug
+from rapid_lab.comparison.wording import method_label
+from rapid_lab.harmless import file_name
 
 COLUMNS = ("Data", "Method", "Cell", "Published", "Ours", "Verdict", "Reason")
 
@@ -40,7 +41,7 @@ def summary_table(judged: Sequence[Judged]) -> Table:
 def kind_table(kind: Kind, judged: Sequence[Judged]) -> Table:
     """Every cell of one kind."""
     rows = tuple(_row(item) for item in judged if item.claim.kind == kind)
-    return Table(f"claims_{slug(kind)}", f"Published cells: {kind}", COLUMNS, rows, _notes(kind))
+    return Table(f"claims_{file_name(kind)}", f"Published cells: {kind}", COLUMNS, rows, _notes(kind))
 
 
 def _row(item: Judged) -> tuple[Cell, ...]:

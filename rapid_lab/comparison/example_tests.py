@@ -10,7 +10,8 @@ import numpy as np
 
 from rapid_lab.comparison.records import Cell, Details, Setup, Student, Table
 from rapid_lab.comparison.statistics import ExampleTest, compare_examples
-from rapid_lab.comparison.wording import method_label, p_text, percent, slug
+from rapid_lab.comparison.wording import method_label, p_text, percent
+from rapid_lab.harmless import file_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +57,7 @@ def example_table(setup: Setup, tested: Mapping[str, Sequence[Student]], details
     if len(shown) < len(setup.seeds):
         notes.append(f"The first {len(shown)} of {len(setup.seeds)} seeds.")
     title = f"Tests over examples, conditional on these trained models, {setup.label}"
-    return Table(f"examples_{slug(setup.label)}", title, COLUMNS, rows, tuple(notes))
+    return Table(f"examples_{file_name(setup.label)}", title, COLUMNS, rows, tuple(notes))
 
 
 def pair_names(setup: Setup, method: str, reference: str) -> tuple[Cell, Cell]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rapid_lab.comparison.records import Cell, Student, Table
 from rapid_lab.comparison.rounding import NOTHING
+from rapid_lab.harmless import file_name, one_line
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -62,7 +63,7 @@ def _markdown_cell(cell: Cell, marks: list[str]) -> str:
 def _markdown_text(text: str) -> str:
     # Not an HTML entity but a backslash where Markdown takes one, so that the source stays readable.
     return (
-        re.sub(r"([\\`*_\[\]|~#])", r"\\\1", _one_line(text))
+        re.sub(r"([\\`*_\[\]|~#])", r"\\\1", one_line(text))
         .replace("&", "&amp;")
         .replace("<", "&lt;")
         .replace(">", "&gt;")
@@ -88,7 +89,7 @@ def latex(table: Table) -> str:
             r"\centering",
             r"\small",
             rf"\caption{{{_latex_text(table.title)}}}",
-            rf"\label{{tab:{re.sub('[^a-z0-9-]+', '-', table.name.lower())}}}",
+            rf"\label{{tab:{file_name(table.name).replace('_', '-')}}}",
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
             *lines,
@@ -118,7 +119,7 @@ def _latex_cell(cell: Cell, marks: list[str]) -> str:
 
 
 def _latex_text(text: str) -> str:
-    return "".join(_latex_character(character) for character in _one_line(text))
+    return "".join(_latex_character(character) for character in one_line(text))
 
 
 def _latex_character(character: str) -> str:
@@ -160,7 +161,7 @@ def _values(cell: Cell, *, has_spread: bool) -> list[str]:
 
 def _harmless(field: str) -> str:
     """A text that no spreadsheet takes for a formula; numbers stay numbers."""
-    field = _one_line(field)
+    field = one_line(field)
     return f"'{field}" if field.startswith(FORMULA) and not NUMBER.fullmatch(field) else field
 
 
@@ -229,7 +230,3 @@ def written(table: Table, students: Mapping[str, Student]) -> dict[str, str]:
 
 def _numbers(cell: Cell, marks: list[str]) -> str:
     return ",".join(str(marks.index(mark) + 1) for mark in cell.marks)
-
-
-def _one_line(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,7 +1,6 @@
 """A comparison as files, and as a run of the tracking store that opens in the MLflow UI."""
 
 import datetime
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,9 +13,10 @@ from rapid_lab.comparison.assembly import Comparison, summary
 from rapid_lab.comparison.formats import written
 from rapid_lab.comparison.records import Section, Student, Table
 from rapid_lab.experiment.store import current_experiment
+from rapid_lab.harmless import file_name
 from rapid_lab.tracking.door import tracking_uri
 from rapid_lab.tracking.provenance import SOURCE_HASH
-from rapid_lab.tracking.redaction import redact
+from rapid_lab.tracking.redaction import without_secrets, without_user
 from rapid_lab.tracking.runs import launched_or_new_run
 
 Static = Literal["png", "svg"]
@@ -32,7 +32,7 @@ def facts_of(comparison: Comparison) -> dict[str, str]:
     kinds = [run.tags.get(names.KIND, "") for run in comparison.runs.values()]
     students = comparison.students.values()
     return {
-        "Tracking store": redact(tracking_uri()),
+        "Tracking store": without_secrets(tracking_uri()),
         "Made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "rapid-lab": rapid_lab.__version__,
         "Source of this comparison": SOURCE_HASH,
@@ -45,7 +45,7 @@ def facts_of(comparison: Comparison) -> dict[str, str]:
 def run_link(ui: str | None) -> Callable[[Student], str]:
     """A student's page in the MLflow UI: of the tracking server, else where `mlflow ui` listens by default."""
     uri = tracking_uri()
-    base = (ui or (redact(uri) if uri.startswith("http") else MLFLOW_UI)).rstrip("/")
+    base = (ui or (without_user(uri) if uri.startswith("http") else MLFLOW_UI)).rstrip("/")
     return lambda student: f"{base}/#/experiments/{student.experiment_id}/runs/{student.run_id}"
 
 
@@ -55,24 +55,13 @@ def write_tables(tables: Iterable[Table], students: Mapping[str, Student], folde
     paths = []
     taken: set[str] = set()
     for table in tables:
-        name = _file_name(table.name, taken)
+        name = file_name(table.name, taken=taken)
+        taken.add(name)
         for suffix, text in written(table, students).items():
             path = folder / f"{name}.{suffix}"
             path.write_text(text, encoding="utf-8")
             paths.append(path)
     return paths
-
-
-def _file_name(name: str, taken: set[str]) -> str:
-    """A name that is a file's and nothing else, and not yet taken."""
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:80] or "table"
-    free = next(option for number in range(len(taken) + 1) if (option := _numbered(plain, number)) not in taken)
-    taken.add(free)
-    return free
-
-
-def _numbered(name: str, number: int) -> str:
-    return f"{name}-{number + 1}" if number else name
 
 
 def write_report(

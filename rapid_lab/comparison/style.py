@@ -1,7 +1,6 @@
 """How figures look: one colour, symbol and dash for each method, a light and a dark template, text made harmless."""
 
 import html
-import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -83,12 +82,6 @@ def remarks(setup: Setup) -> str:
 def title(setup: Setup) -> str:
     """The setup by name, its dataset always in it."""
     return setup.label if setup.dataset in setup.label else ", ".join(filter(None, (setup.dataset, setup.label)))
-
-
-def file_name(kind: str, *parts: str) -> str:
-    """A figure's name: its kind, a dot, and what tells it from others of its kind."""
-    words = "-".join(re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") for part in parts)
-    return f"{kind}.{words[:80]}" if words else kind
 
 
 def seed_words(seeds: Iterable[int]) -> str:

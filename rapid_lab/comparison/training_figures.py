@@ -14,6 +14,7 @@ from rapid_lab.comparison import style
 from rapid_lab.comparison.records import Details, Drawing, Setup, Student
 from rapid_lab.comparison.style import Missing
 from rapid_lab.comparison.wording import method_label
+from rapid_lab.harmless import file_name
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 # A line on a screen has no room for more; a long run has a hundred times as many steps.
@@ -51,7 +52,7 @@ def selection_curves(setup: Setup, details: Details) -> Drawing | Missing:
         "selection split, on which each run chose its epoch: it shows how training went, and is no estimate of the "
         f"accuracy on new texts.{style.remarks(setup)}"
     )
-    return Drawing(style.file_name("selection", style.title(setup)), caption, figure)
+    return Drawing(f"selection.{file_name(style.title(setup))}", caption, figure)
 
 
 def _curve(students: Iterable[Student], details: Details) -> Array:
@@ -123,7 +124,7 @@ def proposal_health(setup: Setup, details: Details) -> Drawing | Missing:
         f"is the largest of them all.{binning} The figure shows whether the proposal stayed usable, not whether it "
         f"lowered the variance.{style.remarks(setup)}"
     )
-    return Drawing(style.file_name("health", style.title(setup)), caption, figure)
+    return Drawing(f"health.{file_name(style.title(setup))}", caption, figure)
 
 
 def _step_tables(students: Iterable[Student], details: Details) -> list[Any]:

@@ -13,7 +13,8 @@ from rapid_lab.comparison.statistics import (
     seeds_needed,
     smallest_p,
 )
-from rapid_lab.comparison.wording import method_label, p_text, percent, slug
+from rapid_lab.comparison.wording import method_label, p_text, percent
+from rapid_lab.harmless import file_name
 
 PAIR_COLUMNS = (
     "Method",
@@ -94,7 +95,7 @@ def pair_table(setup: Setup, pairs: Sequence[PairTest], total: int) -> Table:
         f"Interval: percentile bootstrap, {num_seeds} seeds have {distinct_resamples(num_seeds):,} different "
         "resamples; with few seeds it covers less than 95 %.",
     )
-    return Table(f"pairs_{slug(setup.label)}", f"Pairs of methods, {setup.label}", PAIR_COLUMNS, rows, notes)
+    return Table(f"pairs_{file_name(setup.label)}", f"Pairs of methods, {setup.label}", PAIR_COLUMNS, rows, notes)
 
 
 def _pair_row(setup: Setup, pair: PairTest, total: int, num_pairs: int) -> tuple[Cell, ...]:
@@ -140,7 +141,7 @@ def difference_table(setup: Setup, pairs: Sequence[PairTest], total: int) -> Tab
         for pair in pairs
     )
     notes = (f"Percentage points; one example of the {total:,} is {percent(1, total)}.",)
-    return Table(f"differences_{slug(setup.label)}", f"Differences by seed, {setup.label}", columns, rows, notes)
+    return Table(f"differences_{file_name(setup.label)}", f"Differences by seed, {setup.label}", columns, rows, notes)
 
 
 def _tested(setup: Setup) -> tuple[dict[str, tuple[Student, ...]], dict[str, str]]:

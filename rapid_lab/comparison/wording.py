@@ -1,6 +1,5 @@
 """How shares, p values and names are printed."""
 
-import re
 from fractions import Fraction
 
 from rapid_lab.comparison.rounding import rounded, signed
@@ -29,12 +28,3 @@ def p_text(p: Fraction | float) -> str:
 def method_label(method: str) -> str:
     """As the paper calls it; a method that the paper lacks goes by its own name."""
     return METHODS[method].label if method in METHODS else method
-
-
-def slug(label: str) -> str:
-    """A label as part of a file's name.
-
-    >>> slug("agnews, budget 64")
-    'agnews_budget_64'
-    """
-    return re.sub(r"[^\w.-]+", "_", label).strip("_")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rapid_lab.errors import DataError
+from rapid_lab.harmless import shown
 
 TEXT_COLUMNS = ("text", "sentence", "content", "review")
 LABEL_COLUMNS = ("label", "labels", "class")
@@ -59,6 +60,16 @@ class Examples:
         return digest.hexdigest()
 
 
+def rows_within(examples: Examples, others: Examples) -> int:
+    """How many of the examples have a text that is among the others' too, whatever the labels; blanks do not count."""
+    texts = {_plain(text) for text in others.texts}
+    return sum(_plain(text) in texts for text in examples.texts)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
 def training_examples(texts: Sequence[object], labels: Sequence[object], *, where: str) -> tuple[Examples, int]:
     """A training split that can be used, and its number of classes."""
     examples = Examples(_texts(texts, where), _labels(labels, where))
@@ -87,7 +98,7 @@ def _texts(texts: Sequence[object], where: str) -> list[str]:
         if text is None or (isinstance(text, str) and not text.strip()):
             raise DataError(f"{where}, row {row} has no text")
         if not isinstance(text, str):
-            raise DataError(f"{where}, row {row} has {text!r} where a text should be")
+            raise DataError(f"{where}, row {row} has {shown(text)} where a text should be")
         checked.append(text)
     return checked
 
@@ -110,5 +121,5 @@ def _integer(label: object) -> int | None:
 
 
 def _shown(values: Sequence[object]) -> str:
-    text = ", ".join(map(repr, values[:SHOWN_VALUES]))
+    text = ", ".join(map(shown, values[:SHOWN_VALUES]))
     return f"{text}, ... ({len(values)} values)" if len(values) > SHOWN_VALUES else text

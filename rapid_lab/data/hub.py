@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rapid_lab.data.examples import Columns, Examples, report_examples, training_examples
+from rapid_lab.data.examples import Columns, Examples, report_examples, rows_within, training_examples
 from rapid_lab.errors import DataError
+from rapid_lab.folders import is_folder, path_of
 from rapid_lab.reach import endpoint, require_reach, said
 
 
@@ -47,14 +48,16 @@ class HubData:
         texts, labels = self._columns_of(split)
         return report_examples(texts, labels, where=f"{self.name}, split {split}", num_labels=num_labels)
 
-    def report_name(self, names: Sequence[str], num_labels: int) -> str:
-        """The split to report on. Faults of form are found now, before any model is loaded; nothing is kept."""
+    def report_name(self, names: Sequence[str], num_labels: int, train: Examples) -> tuple[str, int]:
+        """The split to report on, and how many training rows are in it.
+
+        Faults of form are found now, before any model is loaded; nothing of the examples is kept but that number.
+        """
         present = self._present(names)
         # Competitions keep the labels of their test split, and write -1 in their place.
         labelled = [split for split in present if set(self._columns_of(split)[1]) != {-1}]
         split = (labelled or present)[0]
-        self.report(split, num_labels)
-        return split
+        return split, rows_within(train, self.report(split, num_labels))
 
     def identity(self, split: str) -> str:
         """What a split is, without reading it: the commit it was prepared from."""
@@ -81,7 +84,7 @@ class HubData:
 def load_cached(name: HubName, columns: Columns) -> HubData | None:
     """The dataset as an earlier download prepared it; nothing is asked of the network."""
     owner, _, short_name = name.repo.partition("/")
-    if not any(cache_folder().glob(f"{owner}___*")):
+    if not is_folder(cache_folder()) or not any(cache_folder().glob(f"{owner}___*")):
         return None  # spares the import of `datasets`, which takes seconds
     from datasets.packaged_modules.cache.cache import Cache
 
@@ -118,7 +121,7 @@ def cache_folder() -> Path:
     """Where `datasets` keeps what it has prepared, found without importing it."""
     general = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{general}/huggingface"
-    return Path(os.environ.get("HF_DATASETS_CACHE") or f"{home}/datasets").expanduser()
+    return path_of(os.environ.get("HF_DATASETS_CACHE") or f"{home}/datasets")
 
 
 def _be_quiet() -> None:

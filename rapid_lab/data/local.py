@@ -13,8 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapid_lab.data.examples import Columns, Examples, report_examples, training_examples
+from rapid_lab.data.examples import Columns, Examples, report_examples, rows_within, training_examples
 from rapid_lab.errors import DataError
+from rapid_lab.folders import is_file
 
 KINDS = ("csv", "tsv", "parquet")
 
@@ -40,13 +41,16 @@ class ReportFile:
 def split_file(folder: Path, names: Sequence[str]) -> Path:
     """The file of the first of these splits that the folder has."""
     for name in names:
-        found = [path for kind in KINDS if (path := folder / f"{name}.{kind}").is_file()]
+        found = [path for kind in KINDS if is_file(path := folder / f"{name}.{kind}")]
         if len(found) > 1:
             raise DataError(f"{folder} has {' and '.join(path.name for path in found)}: which one is meant?")
         if found:
             return found[0]
     wanted = " or ".join(f"{name}.{{{','.join(KINDS)}}}" for name in names)
-    held = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
+    try:
+        held = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror}") from None
     raise DataError(f"{folder} has no {wanted}: it holds {held}")
 
 
@@ -56,11 +60,13 @@ def read_training(path: Path, columns: Columns) -> tuple[Examples, int]:
     return training_examples(texts, labels, where=str(path))
 
 
-def report_file(path: Path, columns: Columns, num_labels: int) -> ReportFile:
-    """The report split, identified. Faults of form are found now, before any model is loaded; nothing is kept."""
+def report_file(path: Path, columns: Columns, num_labels: int, train: Examples) -> tuple[ReportFile, int]:
+    """The report split, identified, and how many training rows are in it.
+
+    Faults of form are found now, before any model is loaded; nothing of the examples is kept but that number.
+    """
     report = ReportFile(path, columns, num_labels, hashlib.sha256(_content(path)).hexdigest())
-    report.read()
-    return report
+    return report, rows_within(train, report.read())
 
 
 def _content(path: Path) -> bytes:
@@ -91,7 +97,10 @@ def _parquet_columns(path: Path, content: bytes, columns: Columns) -> tuple[list
         names = columns.among(file.schema_arrow.names, where=str(path))
         table = file.read(columns=list(names))
         return table.column(names[0]).to_pylist(), table.column(names[1]).to_pylist()
-    except (pa.ArrowException, OSError) as error:
+    except DataError:
+        raise
+    except Exception as error:
+        # Of a file with a flipped byte pyarrow raises whatever it meets: no UTF-8, no such type, no such time.
         raise DataError(f"{path} is no readable parquet file: {error}") from None
 
 
@@ -111,6 +120,8 @@ def _rows(path: Path, text: str) -> Iterator[list[str]]:
     else:
         reader = csv.reader(lines, strict=True)
     width = None
+    # A text may be as long as its file; the limit belongs to the whole process, and is what Python's own would be.
+    limit = csv.field_size_limit(max(len(text), 2**17))
     try:
         for row in reader:
             width = width or len(row)
@@ -120,3 +131,5 @@ def _rows(path: Path, text: str) -> Iterator[list[str]]:
                 yield row
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num} is broken: {error}") from None
+    finally:
+        csv.field_size_limit(limit)

@@ -17,12 +17,14 @@ from rapid_lab.data import hub, local, twin
 from rapid_lab.data.examples import Columns, Examples
 from rapid_lab.data.hub import HubName
 from rapid_lab.errors import DataError, SettingError
+from rapid_lab.folders import is_folder, path_of
+from rapid_lab.harmless import shown
 from rapid_lab.reach import HubOutOfReachError
 
 __all__ = ["Examples", "TextData", "check_names", "find_data"]
 
 PLACES = ("auto", "hub", "twin")
-HUB_NAME = re.compile(r"hub:(?P<repo>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
+HUB_NAME = re.compile(r"hub:(?P<repo>\w[\w.-]*/\w[\w.-]*)(:(?P<config>\w[\w.-]*))?")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class TextData:
     data_hash: str
     report_name: str
     read_report: Callable[[], Examples]
+    train_rows_in_report: int = 0
     warnings: tuple[str, ...] = ()
 
     @property
@@ -70,9 +73,9 @@ def find_data(dataset: str, data: str, *, text_column: str | None = None, label_
     if data == "twin":
         return _from_twin(dataset)
     if dataset not in DATASETS and not dataset.startswith("hub:"):
-        return _from_folder(dataset, Path(dataset).expanduser(), columns)
+        return _from_folder(dataset, path_of(dataset), columns)
     if data not in PLACES:
-        return _from_folder(dataset, _subfolder(dataset, Path(data).expanduser()), columns)
+        return _from_folder(dataset, _subfolder(dataset, path_of(data)), columns)
     if data == "auto" and (folder := _local_copy(dataset)):
         return _from_folder(dataset, folder, columns)
     try:
@@ -85,27 +88,31 @@ def find_data(dataset: str, data: str, *, text_column: str | None = None, label_
 
 def check_names(dataset: str, data: str) -> None:
     """Refuse what names no dataset or no place, before anything is read."""
-    is_folder = "/" in dataset and not dataset.startswith("hub:")
+    is_path = "/" in dataset and not dataset.startswith("hub:")
     if dataset.startswith("hub:") and not HUB_NAME.fullmatch(dataset):
-        raise SettingError(f"dataset must be hub:owner/name[:config], got {dataset!r}: the hub names its sets so")
-    if not (is_folder or dataset.startswith("hub:") or dataset in DATASETS):
+        raise SettingError(f"dataset must be hub:owner/name[:config], got {shown(dataset)}: the hub names its sets so")
+    if not (is_path or dataset.startswith("hub:") or dataset in DATASETS):
         known = ", ".join(DATASETS)
         hint = nearest(dataset, DATASETS)
         raise SettingError(
-            f"dataset must be {known}, hub:owner/name[:config] or a folder with a slash, got {dataset!r}: {hint}"
+            f"dataset must be {known}, hub:owner/name[:config] or a folder with a slash, got {shown(dataset)}: {hint}"
         )
-    if is_folder and not Path(dataset).expanduser().is_dir():
-        raise SettingError(f"dataset must be a folder where it has a slash, got {dataset!r}: there is none")
-    _check_place(dataset, data, is_folder=is_folder)
+    if is_path and not is_folder(path_of(dataset)):
+        raise SettingError(f"dataset must be a folder where it has a slash, got {shown(dataset)}: there is none")
+    _check_place(dataset, data, is_path=is_path)
 
 
-def _check_place(dataset: str, data: str, *, is_folder: bool) -> None:
-    if is_folder and data != "auto":
-        raise SettingError(f"data must be auto where the dataset is a folder, got {data!r}: {dataset} is where it is")
-    if data not in PLACES and not Path(data).expanduser().is_dir():
-        raise SettingError(f"data must be auto, hub, twin or a folder, got {data!r}: {nearest(data, PLACES)}")
+def _check_place(dataset: str, data: str, *, is_path: bool) -> None:
+    if is_path and data != "auto":
+        raise SettingError(
+            f"data must be auto where the dataset is a folder, got {shown(data)}: {dataset} is where it is"
+        )
+    if data not in PLACES and not is_folder(path_of(data)):
+        raise SettingError(f"data must be auto, hub, twin or a folder, got {shown(data)}: {nearest(data, PLACES)}")
     if dataset not in DATASETS and data not in ("auto", "hub"):
-        raise SettingError(f"data must be auto or hub for {dataset}, got {data!r}: it has neither twin nor local copy")
+        raise SettingError(
+            f"data must be auto or hub for {dataset}, got {shown(data)}: it has neither twin nor local copy"
+        )
 
 
 def _local_copy(dataset: str) -> Path | None:
@@ -113,20 +120,20 @@ def _local_copy(dataset: str) -> Path | None:
     root = os.environ.get("RAPID_DATA_DIR")
     if not root or dataset not in OFFICIAL:
         return None
-    folder = Path(root).expanduser() / OFFICIAL[dataset].folder
-    return folder if folder.is_dir() else None
+    folder = path_of(root) / OFFICIAL[dataset].folder
+    return folder if is_folder(folder) else None
 
 
 def _subfolder(dataset: str, folder: Path) -> Path:
     """The folder itself, or the one inside it that has the dataset's name."""
     inner = folder / OFFICIAL[dataset].folder
-    return inner if inner.is_dir() else folder
+    return inner if is_folder(inner) else folder
 
 
 def _from_folder(dataset: str, folder: Path, columns: Columns) -> TextData:
     report_path = local.split_file(folder, _report_names(dataset))
     train, num_labels = local.read_training(local.split_file(folder, ("train",)), columns)
-    report = local.report_file(report_path, columns, num_labels)
+    report, shared = local.report_file(report_path, columns, num_labels, train)
     return TextData(
         dataset=dataset,
         name=_cell_name(dataset, len(train)),
@@ -136,6 +143,8 @@ def _from_folder(dataset: str, folder: Path, columns: Columns) -> TextData:
         data_hash=_data_hash(train, report_path.stem, report.sha256),
         report_name=report_path.stem,
         read_report=report.read,
+        train_rows_in_report=shared,
+        warnings=_shared_warning(dataset, shared, len(train)),
     )
 
 
@@ -143,7 +152,7 @@ def _from_hub(dataset: str, columns: Columns) -> TextData:
     name = _hub_name(dataset)
     loaded = hub.load_cached(name, columns) or hub.load_from_hub(name, columns)
     train, num_labels = loaded.training()
-    report_name = loaded.report_name(_report_names(dataset), num_labels)
+    report_name, shared = loaded.report_name(_report_names(dataset), num_labels, train)
     return TextData(
         dataset=dataset,
         name=_cell_name(dataset, len(train)),
@@ -153,7 +162,15 @@ def _from_hub(dataset: str, columns: Columns) -> TextData:
         data_hash=_data_hash(train, report_name, loaded.identity(report_name)),
         report_name=report_name,
         read_report=partial(loaded.report, report_name, num_labels),
+        train_rows_in_report=shared,
+        warnings=_shared_warning(dataset, shared, len(train)),
     )
+
+
+def _shared_warning(dataset: str, shared: int, train_count: int) -> tuple[str, ...]:
+    """A student that has seen a text has not shown that it understands it; whose fault that is the data knows."""
+    said = f"{dataset}: {shared} of {train_count} training rows have a text that is in the report split too"
+    return (f"{said}: its accuracy there may be memory",) if shared else ()
 
 
 def _from_twin(dataset: str) -> TextData:

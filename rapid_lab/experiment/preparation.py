@@ -22,6 +22,7 @@ from rapid_lab.models import check_length, find_model, fingerprint, load_classif
 from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.teacher import TeacherTask
 from rapid_lab.terms import Objective
+from rapid_lab.tracking.redaction import without_secrets
 from rapid_lab.training.resources import choose_device, choose_dtype
 
 # Where things come from does not change a number: the hashes of what was found there are in the identity instead.
@@ -60,6 +61,8 @@ def prepare_data(given: Mapping[str, Value]) -> tuple[Settings, TextData]:
     check_names(asked.dataset, asked.data)
     choose_device(asked.device)
     data = find_data(asked.dataset, asked.data, text_column=asked.text_column, label_column=asked.label_column)
+    # What is said of a place may hold the password of its address.
+    data = dataclasses.replace(data, warnings=tuple(map(without_secrets, data.warnings)))
     return resolve(given, is_twin=data.is_twin), data
 
 

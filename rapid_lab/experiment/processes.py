@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rapid_lab.config import Value
+from rapid_lab.tracking.redaction import message_of
 from rapid_lab.training.loop import Observer
 
 
@@ -45,7 +46,7 @@ def _one(
     try:
         outcome = run_experiment(settings, watcher, parent_run_id=parent_run_id)
     except Exception as fault:
-        line.send(f"{type(fault).__name__}: {fault}")
+        line.send(f"{type(fault).__name__}: {message_of(fault)}")
         sys.exit(1)
     line.send({"run_id": outcome.run_id, **outcome.result})
 

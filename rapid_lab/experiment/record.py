@@ -69,7 +69,12 @@ def result(prepared: Prepared, teacher: Teacher | None, trained: Trained) -> dic
         "method": prepared.settings.method,
         "is_biased": prepared.settings.is_biased,
         "dataset": prepared.data.name,
-        "data": {"source": prepared.data.source, "hash": prepared.data.data_hash, "rows": len(prepared.data.train)},
+        "data": {
+            "source": prepared.data.source,
+            "hash": prepared.data.data_hash,
+            "rows": len(prepared.data.train),
+            "train_rows_in_report": prepared.data.train_rows_in_report,
+        },
         "split": {
             "train": len(prepared.split.train),
             "selection": len(prepared.split.selection),
@@ -118,6 +123,8 @@ def description(prepared: Prepared, document: dict[str, Any]) -> str:
     if report:
         share = 100 * report["accuracy"]
         lines.append(f"Report split: {report['correct']} of {report['total']} right ({share:.2f} %).")
+    if prepared.data.train_rows_in_report:
+        lines.append(f"{prepared.data.train_rows_in_report} training rows have a text of the report split.")
     if prepared.data.is_twin:
         lines.append("The twin's texts are generated: this is no result on real data.")
     if prepared.settings.is_biased:

@@ -23,7 +23,7 @@ from rapid_lab.errors import DataError
 from rapid_lab.experiment import record
 from rapid_lab.experiment.duration import duration_notice
 from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data
-from rapid_lab.experiment.store import current_experiment
+from rapid_lab.experiment.store import check_places, current_experiment
 from rapid_lab.experiment.teacher import record_teacher
 from rapid_lab.files import open_tensors, save_tensors
 from rapid_lab.folders import cache_folder
@@ -33,6 +33,7 @@ from rapid_lab.tracking.artifacts import log_student, logged_model, model_weight
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import launched_id
+from rapid_lab.tracking.redaction import message_of
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, is_ended, make_pointer, start_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.spool_flush import send_left_behind
@@ -101,12 +102,13 @@ def run_experiment(
     given: Mapping[str, Value], watcher: Observer, *, is_forced: bool = False, parent_run_id: str | None = None
 ) -> Outcome:
     """The run of these settings, however much of it exists already."""
+    check_places()
     settings, data = prepare_data(given)
     for warning in data.warnings:
         watcher.say(warning)
-    prepare_store()
-    experiment = current_experiment()
     prepared = prepare(settings, data)
+    prepare_store()  # the first thing that is made: whatever is refused leaves nothing behind
+    experiment = current_experiment()
     folder = run_folder(prepared.config_id)
     folder.mkdir(parents=True, exist_ok=True)
     # A second process with the same settings waits here, and then finds the run finished.
@@ -179,7 +181,7 @@ def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Ob
         tracked.finish("KILLED")
         raise
     except BaseException as fault:
-        tracked.set_description(f"Failed: {fault}")
+        tracked.set_description(f"Failed: {message_of(fault)}")
         tracked.finish("FAILED")
         raise
 

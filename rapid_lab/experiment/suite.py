@@ -6,8 +6,9 @@ from typing import Any
 
 from rapid_lab import names
 from rapid_lab.config import Value
+from rapid_lab.experiment.preparation import prepare, prepare_data
 from rapid_lab.experiment.processes import in_fresh_process
-from rapid_lab.experiment.store import current_experiment
+from rapid_lab.experiment.store import check_places, current_experiment
 from rapid_lab.experiment.teacher import teacher_experiment
 from rapid_lab.tracking.provenance import SOURCE_HASH
 from rapid_lab.tracking.redaction import redact
@@ -30,6 +31,8 @@ def run_suite(
 
     The best seed of each method, by the selection split, is then logged as a model unless `log_model` says no.
     """
+    check_places()
+    prepare(*prepare_data({**given, "method": methods[0], "seed": seeds[0]}))  # refused once, not by every run
     prepare_store()
     tags = {
         names.KIND: names.SUITE,

@@ -12,7 +12,7 @@ from rapid_lab.config import Value
 from rapid_lab.data.sources import TextData
 from rapid_lab.experiment.duration import teacher_notice
 from rapid_lab.experiment.preparation import prepare_data, teacher_task, twin_words
-from rapid_lab.experiment.store import current_experiment
+from rapid_lab.experiment.store import check_places, current_experiment
 from rapid_lab.method.calibration import reliability_diagram
 from rapid_lab.models import load_tokenizer
 from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher
@@ -29,13 +29,15 @@ Start = Callable[[str, str, Mapping[str, str]], TrackedRun]
 
 def teacher_experiment(given: Mapping[str, Value], watcher: Observer, start: Start = start_run) -> dict[str, Any]:
     """Make the teacher if there is none, its run if the store has none, and its report if that has none."""
+    check_places()
     settings, data = prepare_data(given)
     for line in (*data.warnings, teacher_notice(settings, data)):
         if line:
             watcher.say(line)
+    task = teacher_task(settings, data)
+    _ = task.identity  # loads its model, which may be refused: before anything is made
     prepare_store()
     experiment = current_experiment()
-    task = teacher_task(settings, data)
     teacher = ensure_teacher(task, watcher)
     report = report_of(teacher, task, data) if settings.report == "once" else None
     run_id = record_teacher(experiment, teacher, task, data, report, start)

@@ -19,6 +19,8 @@ from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data, te
 from rapid_lab.experiment.run import ready_teacher, run_folder, selected_weights, served_teacher
 from rapid_lab.experiment.store import current_experiment
 from rapid_lab.files import open_tensors
+from rapid_lab.folders import is_file
+from rapid_lab.harmless import shown
 from rapid_lab.method.budget import effective_budget
 from rapid_lab.method.judgement import Judgement, ProposalSummary, judge_batch, summarise
 from rapid_lab.models import forward
@@ -26,7 +28,7 @@ from rapid_lab.seeds import stream
 from rapid_lab.teacher import Teacher
 from rapid_lab.tracking.artifacts import read_text
 from rapid_lab.tracking.runs import TrackedRun, existing_run
-from rapid_lab.tracking.store import find_runs, prepare_store
+from rapid_lab.tracking.store import existing_store, find_runs
 from rapid_lab.training.loop import Observer
 from rapid_lab.training.resources import autocast
 
@@ -46,7 +48,7 @@ class State(NamedTuple):
 
 def judge_state(name: str, *, num_batches: int, realisations: int, watcher: Observer) -> list[ProposalSummary]:
     """The variances of every proposal over the first full batches of the run's data, at the run's budget."""
-    prepare_store()
+    existing_store()
     state = find_state(name)
     # Adaptive and gated whatever trained: the proposals are judged for the target that RAPID estimates.
     settings, data = prepare_data({**config_of(state.run), "method": "rapid"})
@@ -59,13 +61,13 @@ def judge_state(name: str, *, num_batches: int, realisations: int, watcher: Obse
 def find_state(name: str) -> State:
     """A run id, or the path of a checkpoint, whose folder is named after its run's config id."""
     path = Path(name)
-    if not path.is_file():
+    if not is_file(path):
         return State(existing_run(name), None)
     wanted = {names.CONFIG_ID: path.parent.name, names.KIND: names.STUDENT}
     found = find_runs(current_experiment(), wanted)
     if not found:
         raise SettingError(
-            f"state must be a checkpoint of a run in the tracking store, got {name!r}: no run has the config id "
+            f"state must be a checkpoint of a run in the tracking store, got {shown(name)}: no run has the config id "
             f"{path.parent.name!r} that its folder is named after"
         )
     return State(existing_run(found[0].run_id), path)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rapid_lab.errors import SettingError
 from rapid_lab.sweep.storage import LOCK_SECONDS, Lock, Owner, held, signature
-from rapid_lab.tracking.redaction import redact
+from rapid_lab.tracking.redaction import without_secrets
 
 CONNECT_SECONDS = 5
 HEARTBEAT_SECONDS = 5
@@ -22,8 +22,11 @@ class Postgres:
     """A database that any number of machines share."""
 
     def __init__(self, url: str, study: str) -> None:
-        self.url = sqlalchemy.make_url(url).set(drivername="postgresql+psycopg")
-        self.shown = redact(url)
+        self.shown = without_secrets(url)
+        try:
+            self.url = sqlalchemy.make_url(url).set(drivername="postgresql+psycopg")
+        except (SQLAlchemyError, ValueError) as error:
+            raise self.unusable(str(error)) from None
         self.study = study
         self.lock: Lock = _AdvisoryLock(self, f"study {study}")
         self._name = uuid.uuid4().hex
@@ -47,7 +50,7 @@ class Postgres:
 
     def unusable(self, reason: str) -> SettingError:
         """The fault of a database that does not do what it is asked."""
-        return SettingError(f"storage must be a database that answers, got {self.shown!r}: {redact(reason)}")
+        return SettingError(f"storage must be a database that answers, got {self.shown!r}: {without_secrets(reason)}")
 
     def existing(self) -> BaseStorage | None:
         """The tables, if somebody has made them."""

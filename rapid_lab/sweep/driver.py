@@ -11,6 +11,8 @@ from typing import Any
 from optuna.study import Study
 
 from rapid_lab.errors import DataError, SettingError
+from rapid_lab.experiment.store import check_places
+from rapid_lab.harmless import file_name
 from rapid_lab.sweep import ending, record
 from rapid_lab.sweep.dry_run import plan_document, rendered_plan
 from rapid_lab.sweep.laboratory import Laboratory
@@ -25,10 +27,11 @@ from rapid_lab.sweep.study import Outlook, find_study, mend, open_study, outlook
 from rapid_lab.sweep.worker import Work
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import launched_run
-from rapid_lab.tracking.redaction import redact
+from rapid_lab.tracking.redaction import hide_secrets_in_tracebacks, message_of
 from rapid_lab.tracking.runs import TrackedRun
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.store import prepare_store
+from rapid_lab.variables import check_variables
 
 POLL_SECONDS = 0.5
 CONCLUDED = "concluded"
@@ -36,12 +39,15 @@ CONCLUDED = "concluded"
 
 def main(sweep: Sweep, arguments: Sequence[str] | None = None, laboratory: Laboratory | None = None) -> int:
     """The sweep as a command; 2 and one message on standard error for what the user can mend."""
+    if arguments is None:
+        hide_secrets_in_tracebacks()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        check_variables()
         with launched_run():
             return Driver(sweep, words, laboratory or Laboratory()).run()
     except (SettingError, DataError, TrackingError) as error:
-        print(f"{sweep.name}_sweep.py: {redact(str(error))}", file=sys.stderr)
+        print(f"{sweep.name}_sweep.py: {message_of(error)}", file=sys.stderr)
         return 2
 
 
@@ -81,6 +87,7 @@ class Driver:
             from rapid_lab.sweep.ray_engine import connect
 
             connect(self.options)
+        check_places()
         for note in self.plan.notes():
             self._say_once(note)
         end_with_launcher()
@@ -211,10 +218,9 @@ class Driver:
 def make_plan(sweep: Sweep, options: Options, laboratory: Laboratory, say: Any) -> Plan:
     """The plan of these options on the data as it is found."""
     facts = laboratory.facts(options.given, say)
-    name = "".join(character if character.isalnum() or character in "._-" else "-" for character in facts.name)
     return Plan(
         sweep=sweep,
-        study=options.study or f"{sweep.name}-{name}".replace("--", "-"),
+        study=options.study or file_name(sweep.name, facts.name),
         given=options.given,
         axes=options.axes,
         seeds=options.seeds,

@@ -17,6 +17,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 
 from rapid_lab.errors import SettingError
+from rapid_lab.folders import check_writable
 from rapid_lab.sweep.storage import LOCK_SECONDS, Lock, Owner, signature
 
 
@@ -36,9 +37,7 @@ class Embedded:
 
     def check(self) -> None:
         """Refuse a folder that cannot be written to; nothing is made."""
-        nearest = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-            raise SettingError(f"storage must be a folder that can be written to, got {self.shown!r}: {nearest} is not")
+        check_writable("storage", self.folder)
 
     def existing(self) -> BaseStorage | None:
         """The journal, if there is one."""

@@ -18,7 +18,7 @@ def threads_each(num_workers: int) -> int:
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get(THREADS, "")
     share = max(1, available // num_workers)
-    return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
+    return min(share, int(asked)) if asked.isascii() and asked.isdecimal() and int(asked) else share
 
 
 class LocalWorkers:

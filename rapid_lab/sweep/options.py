@@ -1,6 +1,5 @@
 """The options every sweep shares, and what the user asked with them: refused here or not at all."""
 
-import argparse
 import math
 import os
 import re
@@ -9,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rapid_lab.cli import SWITCH, Parser
-from rapid_lab.cli.run import parsed
+from rapid_lab.cli.parsing import SWITCH, Parser, parsed
 from rapid_lab.config import SETTINGS, Value, read_config, resolve
 from rapid_lab.errors import SettingError
+from rapid_lab.harmless import shown
+from rapid_lab.ranges import read_count
 from rapid_lab.sweep.plan import OF_EVERY_TRIAL, check_methods
 from rapid_lab.sweep.space import ALL_PAIRS, OBJECTIVES, Axis, Interval, Listed, Sweep, read_axis, read_objectives
 
@@ -47,13 +47,9 @@ class Options:
     as_json: bool
 
 
-def sweep_parser(sweep: Sweep) -> argparse.ArgumentParser:
+def sweep_parser(sweep: Sweep) -> Parser:
     """The parser of one sweep; all sweeps have the same options."""
-    parser = Parser(
-        prog=f"{sweep.name}_sweep.py",
-        description=sweep.question,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog=f"{sweep.name}_sweep.py", description=sweep.question)
     asked = parser.add_argument_group("the sweep")
     add = asked.add_argument
     add("--trials", metavar="N", help="trials of the study in total, those of earlier commands included")
@@ -100,9 +96,9 @@ def read_options(sweep: Sweep, arguments: Sequence[str]) -> Options:
         prune=_prune(own["prune"], sweep, seeds, objectives),
         storage=_storage(own["storage"]),
         study=_study(own["study"]),
-        num_trials=None if own["trials"] is None else _count("trials", own["trials"], "a sweep has at least one trial"),
+        num_trials=None if own["trials"] is None else read_count("trials", own["trials"]),
         timeout=None if own["timeout"] is None else _positive("timeout", own["timeout"]),
-        num_workers=_count("workers", own["workers"], "somebody must do it"),
+        num_workers=read_count("workers", own["workers"]),
         engine=_choice("engine", own["engine"], ENGINES),
         gpus_per_worker=_positive("gpus_per_worker", own["gpus_per_worker"], may_be_zero=True),
         is_worker=own["worker"],
@@ -119,7 +115,7 @@ def _own_names(words: dict[str, Any]) -> list[str]:
 def _space(sweep: Sweep, words: dict[str, Any]) -> tuple[dict[str, Value], dict[str, Axis]]:
     """The fixed settings and the axes that are left."""
     config = words.pop("config")
-    given = {**sweep.defaults, **(read_config(Path(config)) if config else {})}
+    given = {**sweep.defaults, **(read_config(Path(config)) if config is not None else {})}
     given = {name: value for name, value in given.items() if name not in TAKEN}
     axes: dict[str, Axis] = dict(sweep.axes)
     for name, text in words.items():
@@ -170,8 +166,6 @@ def _prune(how: str, sweep: Sweep, seeds: Sequence[int], objectives: Sequence[st
 
 
 def _storage(text: str | None) -> str:
-    if text is not None and "://" in text:
-        check_no_password(text)
     place = text or os.environ.get("RAPID_STORAGE") or DEFAULT_FOLDER
     if "://" in place and not re.match(r"postgresql(\+psycopg)?://", place):
         kind = place.partition("://")[0]
@@ -182,19 +176,9 @@ def _storage(text: str | None) -> str:
     return place
 
 
-def check_no_password(url: str) -> None:
-    """Refuse a password where other users of the machine can read it."""
-    has_password = re.match(r"[^/]*//[^/@]*:[^/]*@", url) or re.search(r"[?&](ssl)?password=", url)
-    if has_password:
-        raise SettingError(
-            "storage must have no password on the command line, got one: others can read it there; "
-            "put the address into RAPID_STORAGE, or the password into PGPASSWORD or the file that PGPASSFILE names"
-        )
-
-
 def _study(name: str | None) -> str | None:
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise SettingError(f"study must be letters, digits and . _ -, got {name!r}: it names a file")
+        raise SettingError(f"study must be letters, digits and . _ -, got {shown(name)}: it names a file")
     return name
 
 
@@ -202,12 +186,6 @@ def _choice(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise SettingError(f"{name} must be one of {', '.join(choices)}, got {value!r}: there is no other")
     return value
-
-
-def _count(name: str, text: str, reason: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise SettingError(f"{name} must be an integer of at least 1, got {text!r}: {reason}")
-    return int(text)
 
 
 def _positive(name: str, text: str, *, may_be_zero: bool = False) -> float:

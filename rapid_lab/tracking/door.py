@@ -13,9 +13,9 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from rapid_lab.tracking.errors import TrackingError
-from rapid_lab.tracking.redaction import redact
+from rapid_lab.tracking.redaction import without_secrets
 
-logging.getLogger("mlflow").setLevel(os.environ.get("MLFLOW_LOGGING_LEVEL", "WARNING").upper())
+logging.getLogger("mlflow").setLevel((os.environ.get("MLFLOW_LOGGING_LEVEL") or "WARNING").upper())
 
 
 def tracking_uri() -> str:
@@ -31,7 +31,7 @@ def sqlite_path(uri: str) -> Path | None:
     """The file of an sqlite URI; None where there is none."""
     try:
         url = make_url(uri)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         return None
     is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
     return Path(str(url.database)) if is_file else None
@@ -45,7 +45,7 @@ def client() -> MlflowClient:
 def reason(error: Exception) -> str:
     """The first line of an error, without passwords."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return redact(lines[0])
+    return without_secrets(lines[0])
 
 
 @contextmanager

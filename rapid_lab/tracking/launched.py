@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rapid_lab import names
-from rapid_lab.tracking.redaction import redact
+from rapid_lab.harmless import shown
+from rapid_lab.tracking.redaction import message_of
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 
 VARIABLE = "MLFLOW_RUN_ID"
@@ -43,8 +44,10 @@ def _settle(run_id: str, fault: BaseException | None) -> None:
     # Here alone, since mlflow takes seconds and a command that nobody launched has nothing to settle.
     from rapid_lab.tracking.door import client
     from rapid_lab.tracking.runs import TrackedRun
+    from rapid_lab.tracking.store import existing_store
 
     try:
+        existing_store()  # MLflow would make an empty one
         store = client()
         run = store.get_run(run_id)
         target = run.data.tags.get(names.POINTS_TO)
@@ -55,9 +58,9 @@ def _settle(run_id: str, fault: BaseException | None) -> None:
             store.set_terminated(run_id, ended if status == "RUNNING" else status)
         elif run.info.status == "RUNNING" and fault is not None:
             launched = TrackedRun(run_id, run.info.experiment_id, store)
-            launched.set_description(redact(str(fault)) or type(fault).__name__)
+            launched.set_description(message_of(fault))
             launched.finish("KILLED" if isinstance(fault, Interrupted) else "FAILED")
     except Exception as error:
         # What happened in the block matters more than a store that cannot be told of it.
-        message = f"the run {run_id} could not be ended in the tracking store: {redact(str(error))}"
+        message = f"the run {shown(run_id)} could not be ended in the tracking store: {message_of(error)}"
         print(message, file=sys.stderr)

@@ -14,6 +14,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 from rapid_lab import names
 from rapid_lab.config import nearest
 from rapid_lab.errors import SettingError
+from rapid_lab.harmless import is_storable, shown
 from rapid_lab.tracking.door import client, reason, told_as, tracking_uri
 from rapid_lab.tracking.launched import launched_id
 from rapid_lab.tracking.store import PAGE_SIZE, existing_store, tag_filter
@@ -76,9 +77,8 @@ def _experiments(named: Names) -> dict[str, str]:
     known = {str(item.experiment_id): str(item.name) for item in _all_experiments()}
     for name in named:
         if name not in known.values():
-            raise SettingError(
-                f"experiment must be one of the tracking store, got {name!r}: {nearest(name, list(known.values()))}"
-            )
+            hint = nearest(name, list(known.values()))
+            raise SettingError(f"experiment must be one of the tracking store, got {shown(name)}: {hint}")
     return {number: name for number, name in known.items() if not named or name in named}
 
 
@@ -110,10 +110,14 @@ def _searched(experiment_ids: list[str], query: str) -> list[Run]:
 def _named(run_ids: Names, experiments: Mapping[str, str]) -> list[StoredRun]:
     found = {}
     for run_id in run_ids:
+        if not is_storable(run_id):
+            raise SettingError(f"run must be Unicode without NUL, got {shown(run_id)}: no store has such a name")
         try:
             run = client().get_run(run_id)
         except MlflowException as error:
-            raise SettingError(f"run must be an id of the tracking store, got {run_id!r}: {reason(error)}") from error
+            raise SettingError(
+                f"run must be an id of the tracking store, got {shown(run_id)}: {reason(error)}"
+            ) from error
         if run.info.lifecycle_stage != "active":
             raise SettingError(f"run must not be deleted, got {run_id!r}: `mlflow runs restore` brings it back")
         if run.info.experiment_id in experiments:

@@ -11,14 +11,17 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_REPO_URL
 
 from rapid_lab import names
 from rapid_lab.errors import SettingError
+from rapid_lab.harmless import is_storable, shown
 from rapid_lab.tracking.door import client as open_client
 from rapid_lab.tracking.door import reason, told_as
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import take_launched_id
 from rapid_lab.tracking.processes import this_process
+from rapid_lab.tracking.redaction import without_user
 from rapid_lab.tracking.spool import Entry
 from rapid_lab.tracking.spool_delivery import AwayError, carry_out
 from rapid_lab.tracking.spool_flush import send_left_behind
@@ -149,8 +152,14 @@ def start_run(
     client = open_client()
     with told_as(f"starting run {name!r}"):
         # With its tags at once: a process killed in between would leave a run that nobody can find again.
-        run = client.create_run(experiment_id, run_name=name, tags=resolve_tags() | parent | cut)
+        run = client.create_run(experiment_id, run_name=name, tags=_context_tags() | parent | cut)
     return TrackedRun(run.info.run_id, experiment_id, client, process=process)
+
+
+def _context_tags() -> dict[str, str]:
+    """What MLflow knows of user and source; the address of the repository without who may push to it."""
+    tags = {name: str(value) for name, value in resolve_tags().items()}
+    return tags | {name: without_user(tags[name]) for name in (MLFLOW_GIT_REPO_URL,) if name in tags}
 
 
 def launched_or_new_run(experiment_id: str, name: str, tags: Mapping[str, str]) -> TrackedRun:
@@ -173,7 +182,10 @@ def adopt_run(run_id: str) -> TrackedRun:
     run = _existing(client, run_id)
     send_left_behind(run_id)
     process = str(this_process())
+    repository = run.data.tags.get(MLFLOW_GIT_REPO_URL, "")
     with told_as(f"adopting run {run_id}"):
+        if without_user(repository) != repository:  # which `mlflow run` has written as it is
+            client.set_tag(run_id, MLFLOW_GIT_REPO_URL, without_user(repository))
         # The process first: a run that is RUNNING for a dead one may be closed by `rapid-lab reap`.
         client.set_tag(run_id, names.PROCESS, process)
         client.update_run(run_id, status="RUNNING")
@@ -225,10 +237,14 @@ def written(value: object) -> str:
 
 
 def _existing(client: MlflowClient, run_id: str) -> Run:
+    if not is_storable(run_id):
+        raise SettingError(f"run id must be Unicode without NUL, got {shown(run_id)}: no store has such a name")
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
-        raise SettingError(f"run id must name a run of the tracking store, got {run_id!r}: {reason(error)}") from error
+        raise SettingError(
+            f"run id must name a run of the tracking store, got {shown(run_id)}: {reason(error)}"
+        ) from error
     if run.info.lifecycle_stage != "active":
         raise SettingError(f"run id must not name a deleted run, got {run_id!r}: `mlflow runs restore` brings it back")
     return run

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rapid_lab.folders import cache_folder
+from rapid_lab.folders import cache_folder, is_folder
 from rapid_lab.tracking.errors import TrackingError
 
 Entry = dict[str, Any]
@@ -241,11 +241,13 @@ class Spool:
 def left_behind(run_id: str | None = None) -> list[Path]:
     """The spool files of this machine, of one run or of all, in the order they were made; living ones among them."""
     pattern = "*.jsonl" if run_id is None else f"{_file_name(run_id)}.*.jsonl"
-    return sorted(spool_folder().glob(pattern))
+    return sorted(spool_folder().glob(pattern)) if is_folder(spool_folder()) else []
 
 
 def remove_orphans() -> None:
     """What a process that was killed while it removed a spool has left beside it."""
+    if not is_folder(spool_folder()):
+        return
     for path in (*spool_folder().glob("*.sent"), *spool_folder().glob("*.files")):
         if not path.with_suffix(".jsonl").exists():
             if path.is_dir():

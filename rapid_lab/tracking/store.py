@@ -16,8 +16,10 @@ from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from rapid_lab.errors import SettingError
+from rapid_lab.folders import check_writable, is_file, is_folder
+from rapid_lab.harmless import shown
 from rapid_lab.tracking.door import client, reason, sqlite_path, told_as, tracking_uri
-from rapid_lab.tracking.redaction import redact
+from rapid_lab.tracking.redaction import without_secrets
 
 LOCK_SECONDS = 120
 ANSWER_SECONDS = 5
@@ -27,54 +29,89 @@ DATABASES = ("sqlite", "postgresql", "mysql")
 
 def prepare_store() -> str:
     """The tracking URI, once its store is there and answers; safe when several processes come first together."""
-    uri = tracking_uri()
-    scheme = urlsplit(uri).scheme.partition("+")[0]
-    if scheme == "sqlite":
+    uri = check_store()
+    if _scheme(uri) == "sqlite":
         _prepare_sqlite(uri)
+    return uri
+
+
+def check_store() -> str:
+    """The tracking URI of a store that answers, or that can be made here; nothing is made yet."""
+    uri = tracking_uri()
+    scheme = _scheme(uri)
+    if scheme == "sqlite":
+        _check_file(uri)
     elif scheme in ("http", "https"):
         _check_server(uri)
+    elif scheme in DATABASES:
+        _check_answer(uri)
     elif scheme in ("", "file"):
         raise _unusable(uri, "MLflow no longer writes folders of files; sqlite:///mlflow.db is its default")
+    else:
+        _open(uri)
     return uri
 
 
-def existing_store() -> str:
-    """The tracking URI of a store that is there already: for readers, who must not make an empty one."""
-    uri = tracking_uri()
-    scheme = urlsplit(uri).scheme.partition("+")[0]
-    if scheme in DATABASES:
-        _check_database(uri, is_remote=scheme != "sqlite")
-    elif scheme in ("http", "https"):
-        _check_server(uri)
-    elif scheme in ("", "file"):
-        raise _unusable(uri, "MLflow no longer reads folders of files; sqlite:///mlflow.db is its default")
+def _scheme(uri: str) -> str:
+    try:
+        return urlsplit(uri).scheme.partition("+")[0]
+    except ValueError as error:
+        raise _unusable(uri, str(error)) from None
+
+
+def _open(uri: str) -> None:
     try:
         client()
-    except MlflowException as error:
+    except (MlflowException, SQLAlchemyError, ImportError, ValueError) as error:
         raise _unusable(uri, reason(error)) from error
-    return uri
 
 
-def _check_database(uri: str, *, is_remote: bool) -> None:
-    """Ask once whether it has MLflow's tables: MLflow would make them, and asks an absent one for minutes."""
+def _check_file(uri: str) -> None:
     path = sqlite_path(uri)
-    if not is_remote and (path is None or not path.is_file()):
-        raise _unusable(uri, "there is no such file; the first run makes it")
+    if path is None:
+        raise _unusable(uri, "a store in memory ends with its process, and so would the record")
+    if is_folder(path):
+        raise _unusable(uri, "it is a folder")
+    check_writable("the folder of MLFLOW_TRACKING_URI", path.parent)
+
+
+def _check_answer(uri: str) -> bool:
+    """Whether a database has MLflow's tables, asked once: MLflow makes them, and asks an absent one for minutes."""
+    is_remote = _scheme(uri) != "sqlite"
     try:
         engine = create_engine(uri, connect_args={"connect_timeout": ANSWER_SECONDS} if is_remote else {})
         with closing(engine.connect()) as connection:
             has_runs = inspect(connection).has_table("runs")
         engine.dispose()
-    except (SQLAlchemyError, ImportError) as error:
+    except (SQLAlchemyError, ImportError, ValueError, UnicodeError) as error:
         raise _unusable(uri, reason(error)) from error
-    if not has_runs:
+    return bool(has_runs)
+
+
+def existing_store() -> str:
+    """The tracking URI of a store that is there already: for readers, who must not make an empty one."""
+    uri = tracking_uri()
+    scheme = _scheme(uri)
+    if scheme in DATABASES:
+        _check_database(uri)
+    elif scheme in ("http", "https"):
+        _check_server(uri)
+    elif scheme in ("", "file"):
+        raise _unusable(uri, "MLflow no longer reads folders of files; sqlite:///mlflow.db is its default")
+    _open(uri)
+    return uri
+
+
+def _check_database(uri: str) -> None:
+    path = sqlite_path(uri)
+    if _scheme(uri) == "sqlite" and (path is None or not is_file(path)):
+        raise _unusable(uri, "there is no such file; the first run makes it")
+    if not _check_answer(uri):
         raise _unusable(uri, "it is a database without the tables of MLflow")
 
 
 def _prepare_sqlite(uri: str) -> None:
-    path = sqlite_path(uri)
-    if path is None:
-        raise _unusable(uri, "a store in memory ends with its process, and so would the record")
+    path = Path(str(sqlite_path(uri)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Two processes that make the tables together destroy the store for good.
@@ -113,19 +150,21 @@ def _check_server(uri: str) -> None:
     credentials = get_default_host_creds(uri)
     try:
         http_request_safe(credentials, search, "POST", json={"max_results": 1}, max_retries=0, timeout=ANSWER_SECONDS)
-    except MlflowException as error:
-        message = f"tracking server {redact(uri)} cannot be reached: {reason(error)}"
+    except (MlflowException, ValueError) as error:
+        message = f"tracking server {without_secrets(uri)} cannot be reached: {reason(error)}"
         raise SettingError(f"MLFLOW_TRACKING_URI must name a server that answers: {message}") from error
 
 
 def _unusable(uri: str, why: str) -> SettingError:
-    return SettingError(f"MLFLOW_TRACKING_URI must name a store that can be used, got {redact(uri)!r}: {why}")
+    return SettingError(
+        f"MLFLOW_TRACKING_URI must name a store that can be used, got {shown(without_secrets(uri))}: {why}"
+    )
 
 
 def experiment_id(name: str) -> str:
     """The experiment of this name, made where there is none; whoever comes second finds the first one's."""
     if not name.strip():
-        raise SettingError(f"experiment must be a name, got {name!r}: the MLflow UI lists runs under it")
+        raise SettingError(f"experiment must be a name, got {shown(name)}: the MLflow UI lists runs under it")
     found = _experiment(name)
     if found is not None:
         return found

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from rapid_lab.errors import TrainingError
 from rapid_lab.names import LOSS_METRICS, PEAK_MB, STEP_METRICS
 
 # The objective gives all but the last two of these, in this order.
@@ -14,10 +15,6 @@ COLUMNS = STEP_METRICS
 LOSSES = [COLUMNS.index(name) for name in LOSS_METRICS]
 # What must stay finite: a gradient that is not would spoil the weights, which the terms show one step later.
 WATCHED = (*LOSS_METRICS, "the gradient norm")
-
-
-class TrainingError(RuntimeError):
-    """A term of the loss is no longer finite: says which, at which step, on which examples."""
 
 
 class Ledger:

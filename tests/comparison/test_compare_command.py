@@ -172,7 +172,7 @@ def test_runs_are_filtered_by_run_tag_dataset_and_experiment(
         (["--static", "gif"], "argument --static: invalid choice: 'gif'"),
         (["--experiment", "nowhere"], "experiment must be one of the tracking store, got 'nowhere'"),
         (["--run", "f" * 32], "run must be an id of the tracking store"),
-        (["--colour", "red"], "unrecognized arguments: --colour red"),
+        (["--colour", "red"], "colour is no setting: no name is near to it"),
     ],
 )
 @pytest.mark.usefixtures("in_lab")

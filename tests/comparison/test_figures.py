@@ -260,7 +260,7 @@ def test_names_from_the_store_reach_plotly_as_text_and_files_as_words() -> None:
     hostile = setup(methods=(*PAPER, HOSTILE), label=HOSTILE, dataset=HOSTILE)
     for drawing in figures_section([hostile], details([hostile])).drawings:
         assert "<script" not in str(drawing.figure.to_dict())
-        assert set(drawing.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
+        assert set(drawing.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
 def test_figures_of_setups_that_differ_in_punctuation_alone_have_names_of_their_own() -> None:

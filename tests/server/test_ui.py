@@ -1,13 +1,12 @@
 """The team's server in a real browser: what a person sees of runs, their charts, parameters, models and reports."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from comparison.browsers import PATIENCE, chromium, needs_chromium
 from mlflow import MlflowClient
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route
 from server.teams import EXPERIMENT, Team
 
 pytestmark = needs_chromium

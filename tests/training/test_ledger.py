@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from training.lab import CPU
 
+from rapid_lab.errors import TrainingError
 from rapid_lab.names import PEAK_MB, STEP_MS
-from rapid_lab.training.ledger import COLUMNS, Ledger, TrainingError
+from rapid_lab.training.ledger import COLUMNS, Ledger
 from rapid_lab.training.resources import PeakMemory, Stopwatch
 
 NUM_RECORDED = len(COLUMNS) - 2

@@ -25,7 +25,7 @@ from training.lab import (
 
 from rapid_lab import names
 from rapid_lab.batches import epoch_batches
-from rapid_lab.errors import SettingError
+from rapid_lab.errors import SettingError, TrainingError
 from rapid_lab.files import open_tensors
 from rapid_lab.method.budget import relation_account
 from rapid_lab.models import Outputs, forward
@@ -34,7 +34,7 @@ from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.training import loop
 from rapid_lab.training.checkpoint import Progress
 from rapid_lab.training.evaluation import Score, predict, score
-from rapid_lab.training.ledger import COLUMNS, Ledger, TrainingError
+from rapid_lab.training.ledger import COLUMNS, Ledger
 from rapid_lab.training.loop import epoch_record, is_better, train
 
 

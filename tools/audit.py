@@ -1,0 +1,64 @@
+"""Known advisories of what requirements.lock pins, asked of the package index by pip-audit.
+
+pip-audit is no dependency: it is installed into a folder that is thrown away. Where the network does not allow it,
+that is said, and nothing is claimed.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import venv
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+INDEX = "https://pypi.org/pypi/pip/json"
+ANSWER_SECONDS = 20
+UNCHECKED = "make audit: nothing was checked, because the network does not allow it"
+
+
+def main() -> int:
+    """1 where an advisory is known, and pip-audit's own words about it; 0 where none is, or nobody can be asked."""
+    try:
+        urllib.request.urlopen(INDEX, timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        print(f"{UNCHECKED}: {INDEX} does not answer ({error})", file=sys.stderr)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = f"{folder}/bin/python"
+        installed = subprocess.run([python, "-m", "pip", "install", "--quiet", "pip-audit"], check=False)  # noqa: S603
+        if installed.returncode:
+            print(f"{UNCHECKED}: pip-audit cannot be installed", file=sys.stderr)
+            return 0
+        # Everything is pinned with its hashes, so nothing has to be resolved or downloaded.
+        options = ["--requirement", str(ROOT / "requirements.lock"), "--require-hashes", "--disable-pip"]
+        asked = [python, "-m", "pip_audit", *options, "--format", "json", "--progress-spinner", "off"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    try:
+        pins = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        print(f"{UNCHECKED}: pip-audit has no answer\n{done.stderr}", file=sys.stderr)
+        return 0
+    return told(pins)
+
+
+def told(pins: list[dict[str, Any]]) -> int:
+    """Say what was found, and what could not be asked for."""
+    unknown = [pin["name"] for pin in pins if "skip_reason" in pin]
+    found = [(pin["name"], pin["version"], advisory) for pin in pins for advisory in pin.get("vulns", ())]
+    for name, version, advisory in found:
+        fixed = ", ".join(advisory["fix_versions"]) or "no version"
+        print(f"{name} {version}: {advisory['id']}, mended in {fixed}")
+    print(f"{len(pins) - len(unknown)} of {len(pins)} pins checked, {len(found)} advisories")
+    if unknown:
+        print(f"make audit: the index knows nothing of {', '.join(unknown)}", file=sys.stderr)
+    if len(unknown) == len(pins):
+        print(f"{UNCHECKED}: the index that answers has no advisories", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
