@@ -11,7 +11,9 @@ from hostile.commands import quiet_machine, tried
 from sweep.studies import ROOT
 
 SOURCES = [
-    path for name in ("rapid_lab", "sweeps", "benchmarks", "tools") for path in sorted((ROOT / name).rglob("*.py"))
+    path
+    for name in ("rapid_lab", "sweeps", "benchmarks", "docker", "tools")
+    for path in sorted((ROOT / name).rglob("*.py"))
 ]
 # Modules that run code while they read, and those for which nothing here has a use.
 MODULES = {
@@ -23,13 +25,12 @@ MODULES = {
     "joblib",
     "shelve",
     "marshal",
-    "yaml",
     "ruamel",
     "code",
 }
 CALLS = {
     "eval", "exec", "compile", "__import__", "torch.load", "torch.jit.load", "torch.package", "os.system", "os.popen",
-    "pd.read_pickle", "pandas.read_pickle", "pickle.load", "pickle.loads", "yaml.load", "yaml.unsafe_load",
+    "pd.read_pickle", "pandas.read_pickle", "pickle.load", "pickle.loads", "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load",
     "mlflow.pyfunc.load_model", "mlflow.transformers.load_model", "mlflow.pytorch.load_model", "torch.hub.load",
     "subprocess.getoutput", "subprocess.getstatusoutput",
 }  # fmt: skip
@@ -79,7 +80,7 @@ def test_no_source_loads_what_could_run(path: Path) -> None:
     [
         "import pickle",
         "from joblib import load",
-        "import yaml",
+        "yaml.load(text, Loader=yaml.Loader)",
         "torch.load(path)",
         "torch.load(path, weights_only=False)",
         "eval(text)",
