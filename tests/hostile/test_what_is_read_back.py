@@ -30,7 +30,8 @@ MODULES = {
 }
 CALLS = {
     "eval", "exec", "compile", "__import__", "torch.load", "torch.jit.load", "torch.package", "os.system", "os.popen",
-    "pd.read_pickle", "pandas.read_pickle", "pickle.load", "pickle.loads", "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load",
+    "pd.read_pickle", "pandas.read_pickle", "pickle.load", "pickle.loads", "yaml.load", "yaml.load_all",
+    "yaml.unsafe_load", "yaml.full_load",
     "mlflow.pyfunc.load_model", "mlflow.transformers.load_model", "mlflow.pytorch.load_model", "torch.hub.load",
     "subprocess.getoutput", "subprocess.getstatusoutput",
 }  # fmt: skip
