@@ -42,10 +42,10 @@ soak: setup ## the tests that take long; SOAK_SECONDS ends them earlier
 	timeout --signal=INT $(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -x || [ $$? = 124 ]
 
 audit: ## known advisories of what requirements.lock pins, where the network allows
-	$(PYTHON) tools/audit.py
+	$(PYTHON) .ci/audit.py
 
 bench: setup ## measure, and write dated reports to benchmarks/reports
-	for name in pair_term step_overhead throughput compare_store sweep_overhead queue_simulator; do \
+	for name in pair_term step_overhead throughput compare_store sweep_overhead queue_simulator soak; do \
 		$(BIN)/python benchmarks/$$name.py --report || exit 1; done
 
 lock: ## make requirements.lock anew (needs uv); torch stays out, see docs/decisions
