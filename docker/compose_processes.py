@@ -84,6 +84,7 @@ class Setup:
     environment: Mapping[str, str]
     ports: dict[str, int] = field(init=False)
     processes: dict[str, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
+    completed: set[str] = field(init=False, default_factory=set)  # those that were started to do one thing
 
     def __post_init__(self) -> None:
         self.services: dict[str, dict[str, Any]] = read_compose(self.environment)["services"]
@@ -121,10 +122,11 @@ class Setup:
         return re.sub(rf"(?<![\w./])({numbers})(?![\w.])", lambda found: str(self.ports[found[1]]), text)
 
     def start(self, name: str) -> None:
-        """Start a service once those it depends on are healthy, and wait until it is healthy itself."""
+        """Start a service, after those it depends on, and wait until it is healthy, or done where it has no check."""
+        if name in self.processes or name in self.completed:
+            return
         for needed in self.services[name].get("depends_on", ()):
-            if needed not in self.processes:
-                self.start(needed)
+            self.start(needed)
         for volume in self.services[name].get("volumes", ()):
             source = volume.partition(":")[0]
             if not source.startswith("."):
@@ -133,7 +135,10 @@ class Setup:
             self._start_database()
         else:
             self._launch(name, self.command(name))
-        self._wait_until_healthy(name)
+        if "healthcheck" in self.services[name]:
+            self._wait_until_healthy(name)
+        else:
+            self._wait_until_done(name)
 
     def _launch(self, name: str, command: list[str], **who: Any) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -163,9 +168,18 @@ class Setup:
         while not self.is_healthy(name):
             code = self.processes[name].poll()
             if code is not None or time.monotonic() > deadline:
-                log = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-                raise RuntimeError(f"{name} is not healthy (exit code {code}): {log[-2000:]}")
+                raise RuntimeError(f"{name} is not healthy (exit code {code}): {self._said(name)}")
             time.sleep(0.2)
+
+    def _wait_until_done(self, name: str) -> None:
+        code = self.processes[name].wait()
+        if code:
+            raise RuntimeError(f"{name} failed (exit code {code}): {self._said(name)}")
+        del self.processes[name]
+        self.completed.add(name)
+
+    def _said(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _start_database(self) -> None:
         """What the image of PostgreSQL does: a new folder is initialised and its start scripts run, then it listens."""
@@ -232,7 +246,7 @@ def running(folder: Path, environment: Mapping[str, str]) -> Iterator[Setup]:
     setup = Setup(folder, environment)
     try:
         for name, service in setup.services.items():
-            if "profiles" not in service and name not in setup.processes:
+            if "profiles" not in service:
                 setup.start(name)
         yield setup
     finally:

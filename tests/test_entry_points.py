@@ -92,21 +92,11 @@ def test_every_command_is_the_laboratorys_own_and_declares_no_default_that_a_dat
             assert described == {"type": "string", "default": SETTINGS[parameter].default}
 
 
-def test_the_teacher_is_launched_once_and_then_pointed_to(place: Place) -> None:
-    first = place.launch("teacher", **TWIN)
-    assert (first.info.status, first.info.run_name) == ("FINISHED", "teacher sst2-twin")
-    assert first.data.tags[names.KIND] == names.TEACHER
-    assert names.TEACHER_REPORT_ACCURACY in first.data.metrics
-    again = place.launch("teacher", **TWIN)
-    assert_points(again, first)
-    assert place.runs(names.TEACHER) == [place.client.get_run(first.info.run_id)]
-    place.check_nothing_is_left()
-
-
-def assert_points(pointer: Run, target: Run) -> None:
-    tags = pointer.data.tags
-    assert (tags[names.KIND], tags[names.POINTS_TO]) == (names.POINTER, target.info.run_id)
-    assert (pointer.info.status, pointer.data.metrics) == (target.info.status, {})
+def test_the_teacher_is_the_launched_run(place: Place) -> None:
+    run = place.launch("teacher", **TWIN)
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "teacher sst2-twin")
+    assert run.data.tags[names.KIND] == names.TEACHER
+    assert names.TEACHER_REPORT_ACCURACY in run.data.metrics
 
 
 def test_the_main_entry_point_takes_what_the_dataset_asks_for(place: Place) -> None:
@@ -119,10 +109,10 @@ def test_the_main_entry_point_takes_what_the_dataset_asks_for(place: Place) -> N
 
 
 def test_suite_and_demo_make_the_launched_run_the_parent(place: Place) -> None:
-    suite = place.launch("suite", methods="student_ce,kd", seeds="42", log_model="false", **TWIN)
+    suite = place.launch("suite", methods="student_ce", seeds="42", log_model="false", **TWIN)
     assert (suite.info.status, suite.data.tags[names.KIND]) == ("FINISHED", names.SUITE)
     children = [run for run in place.runs(names.STUDENT) if run.data.tags.get(names.PARENT) == suite.info.run_id]
-    assert sorted(run.data.tags[names.METHOD] for run in children) == ["kd", "student_ce"]
+    assert [run.data.tags[names.METHOD] for run in children] == ["student_ce"]
     before = len(place.runs())
     demo = place.launch("demo", methods="student_ce", seeds="42", **{n: v for n, v in TWIN.items() if n != "data"})
     assert (demo.info.status, demo.data.tags[names.KIND]) == ("FINISHED", names.SUITE)
@@ -139,15 +129,11 @@ def test_compare_makes_the_launched_run_the_comparison(place: Place, tmp_path: P
     place.check_nothing_is_left()
 
 
-def test_a_sweep_makes_the_launched_run_the_study_and_the_next_one_a_pointer(place: Place) -> None:
-    asked = {**ONE, "relation_budget": "16,32", "method": "uniform"}
-    study = place.launch("budget_sweep", **asked)
+def test_a_sweep_makes_the_launched_run_the_study(place: Place) -> None:
+    study = place.launch("budget_sweep", **ONE, relation_budget="16,32", method="uniform")
     assert (study.info.status, study.data.tags[names.KIND]) == ("FINISHED", names.STUDY)
     assert study.info.run_name == "budget-sst2-twin"
     assert [run.data.tags[names.PARENT] for run in place.runs(names.TRIAL)] == [study.info.run_id]
-    again = place.launch("budget_sweep", **asked)
-    assert_points(again, place.client.get_run(study.info.run_id))
-    assert place.runs(names.STUDY) == [place.client.get_run(study.info.run_id)]
     place.check_nothing_is_left()
 
 
@@ -167,23 +153,3 @@ def test_the_other_sweeps_train(name: str, place: Place) -> None:
     study = place.launch(name, **ONE)
     assert (study.info.status, study.data.tags[names.KIND]) == ("FINISHED", names.STUDY)
     place.check_nothing_is_left()
-
-
-@pytest.mark.parametrize(
-    ("entry_point", "params", "message"),
-    [
-        ("teacher", {"teacher_epochs": "0"}, "teacher_epochs must be"),
-        ("suite", {"methods": "rapit"}, "did you mean rapid?"),
-        ("demo", {"sed": "1"}, "sed is no setting: did you mean seed"),
-        ("compare", {"static": "gif"}, "argument --static: invalid choice: 'gif'"),
-        ("gate_sweep", {"trials": "none"}, "trials must be an integer of at least 1, got 'none'"),
-        ("budget_sweep", {"method": "kd"}, "method"),
-    ],
-)
-def test_bad_input_is_the_description_of_a_run_that_failed(
-    entry_point: str, params: dict[str, str], message: str, place: Place
-) -> None:
-    run = place.launch(entry_point, **params)
-    assert run.info.status == "FAILED"
-    assert message in run.data.tags[names.DESCRIPTION]
-    assert names.KIND not in run.data.tags

@@ -21,7 +21,7 @@ SECRETS = {
     "MLFLOW_ADMIN_PASSWORD": "four",
     "MLFLOW_SECRET_KEY": "five",
 }
-SERVICES = ("database", "mlflow", "dashboard", "worker")
+SERVERS = ("database", "mlflow", "dashboard")
 
 
 @pytest.fixture
@@ -94,14 +94,15 @@ def test_no_password_is_written_down_nor_on_a_command_line(compose: dict[str, An
 
 def test_every_server_restarts_is_checked_and_keeps_its_data_in_a_named_volume(compose: dict[str, Any]) -> None:
     services = compose["services"]
-    assert tuple(services) == SERVICES
-    for name in SERVICES[:3]:
+    assert set(services) == {*SERVERS, "studies", "worker"}
+    for name in SERVERS:
         assert services[name]["restart"] == "unless-stopped"
         assert services[name]["healthcheck"]["test"][0] == "CMD"
     named = {volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", ())}
     assert {name for name in named if not name.startswith("./")} == set(compose["volumes"])
-    for name in ("mlflow", "dashboard", "worker"):
+    for name in ("mlflow", "studies", "worker"):
         assert services[name]["depends_on"]["database"] == {"condition": "service_healthy"}
+    assert services["dashboard"]["depends_on"] == {"studies": {"condition": "service_completed_successfully"}}
 
 
 def test_ports_are_those_of_this_machine_unless_asked_and_the_dashboards_always(compose: dict[str, Any]) -> None:
@@ -109,7 +110,7 @@ def test_ports_are_those_of_this_machine_unless_asked_and_the_dashboards_always(
         return {name: service.get("ports", []) for name, service in document["services"].items()}
 
     expected = {"database": ["127.0.0.1:5432:5432"], "mlflow": ["127.0.0.1:5000:5000"]}
-    assert ports(compose) == {**expected, "dashboard": ["127.0.0.1:8080:8080"], "worker": []}
+    assert ports(compose) == {**expected, "dashboard": ["127.0.0.1:8080:8080"], "studies": [], "worker": []}
     asked = ports(read_compose({**SECRETS, "MLFLOW_BIND": "10.0.0.1", "DATABASE_BIND": "10.0.0.1"}))
     assert asked["mlflow"] == ["10.0.0.1:5000:5000"]
     assert asked["dashboard"] == ["127.0.0.1:8080:8080"]

