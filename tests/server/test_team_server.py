@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from comparison.browsers import PATIENCE, chromium, needs_chromium
+from comparison.browsers import PATIENCE, chromium
 from local_postgres import server_programs
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, Route
 from server.teams import EXPERIMENT, Team, working_team
 
 from rapid_lab import names

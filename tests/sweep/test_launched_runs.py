@@ -8,7 +8,7 @@ import pytest
 from comparison.stores import log_student
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from sweep.trivial_sweep import GRID, LABORATORY
+from trivial_sweep import GRID, LABORATORY
 
 from rapid_lab import names
 from rapid_lab.cli import main
