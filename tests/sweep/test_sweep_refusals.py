@@ -48,7 +48,7 @@ from rapid_lab.sweep.driver import main
         ("gate", ["--study", "../elsewhere"], "study must be letters, digits"),
         ("gate", ["--epochs", "0"], "epochs must be an integer"),
         ("gate", ["--gate-strenght", "0:1"], "did you mean gate_strength"),
-        ("gate", ["--report", "once"], "unrecognized arguments: once"),
+        ("gate", ["--report", "once"], "argument --report: must be alone, or followed by true or false"),
     ],
 )
 def test_bad_input_is_refused(
