@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from sweep.studies import ROOT, sweep_of
+from studies import ROOT, sweep_of
 
 from rapid_lab import cli
 from rapid_lab.cli.parsing import Parser

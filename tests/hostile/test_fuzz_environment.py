@@ -13,7 +13,7 @@ from hostile.commands import Ending, check_refusal, left_in, quiet_machine, trie
 from hostile.values import PASSWORD, VARIABLE_TEXTS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sweep.studies import ROOT
+from studies import ROOT
 
 import rapid_lab
 from rapid_lab.variables import VARIABLES
@@ -27,7 +27,7 @@ COMMANDS = ("run", "teacher", "suite", "gate_sweep", "compare", "variance", "flu
 
 def read_names() -> set[str]:
     """What the source asks the environment for, by literal, and every literal that has the form of a variable."""
-    found = set()
+    found: set[object] = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
@@ -36,7 +36,7 @@ def read_names() -> set[str]:
                 found |= {a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)}
             if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
                 found |= {node.slice.value} if isinstance(node.slice, ast.Constant) else set()
-    return {name for name in found if name not in OTHERS}
+    return {str(name) for name in found if name not in OTHERS}
 
 
 def test_the_list_of_variables_is_complete() -> None:
@@ -90,12 +90,13 @@ def test_thousands_of_variables_are_accepted_or_refused_by_name(
     check_variable(machine, command, name, value)
 
 
-PROCESSES = [
+Processes = list[tuple[list[str], dict[str, str], str]]
+PROCESSES: Processes = [
     (["-m", "rapid_lab", "run", "--epochs", "nan"], {}, "epochs must be an integer"),
     (["-m", "rapid_lab", "teacher", "--data=twin"], {"MLFLOW_LOGGING_LEVEL": "loud"}, "MLFLOW_LOGGING_LEVEL must be"),
     (["-m", "rapid_lab", "suite", "--dataset", "/nowhere/x"], {}, "dataset must be a folder"),
 ]
-MORE_PROCESSES = [
+MORE_PROCESSES: Processes = [
     (["-m", "rapid_lab", "run", "--student-layers=13", "--data=twin"], {}, "student_layers must be in [1, 12]"),
     (["-m", "rapid_lab", "run", "--data=twin"], {"RAPID_CACHE_DIR": "/dev/null"}, "RAPID_CACHE_DIR must be a folder"),
     (["-m", "rapid_lab", "run", "--data=twin"], {"MLFLOW_TRACKING_URI": "foo://x"}, "MLFLOW_TRACKING_URI must name"),

@@ -14,9 +14,9 @@ from comparison.stores import log_student
 from comparison.test_formats import check_latex
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep.trivial_sweep import GRID, LABORATORY
 from test_mlflow_run import Place, make_place
 from tracking.programs import MLFLOW_WARNINGS
+from trivial_sweep import GRID, LABORATORY
 
 from rapid_lab import names
 from rapid_lab.cli import main

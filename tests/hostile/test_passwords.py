@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import postgres
 import pytest
-from sweep import postgres
-from sweep.studies import SCRIPT
+from studies import SCRIPT
 from tracking.programs import MLFLOW_WARNINGS
 from tracking.servers import TrackingServer
 

@@ -3,12 +3,12 @@
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hostile.commands import quiet_machine, tried
-from sweep.studies import ROOT
+from studies import ROOT
 
 SOURCES = [
     path
@@ -48,19 +48,15 @@ def faults(source: str) -> list[str]:
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             found += [f"{node.lineno}: calls {name}"] if name in CALLS else []
-            pairs = [(word.arg, word.value) for word in node.keywords]
-            found += _values(node.lineno, pairs)
+            found += _values(node.lineno, [(word.arg, word.value) for word in node.keywords])
         if isinstance(node, ast.Dict):
-            pairs = [
-                (key.value, value)
-                for key, value in zip(node.keys, node.values, strict=True)
-                if isinstance(key, ast.Constant)
-            ]
-            found += _values(node.lineno, pairs)
+            pairs = zip(node.keys, node.values, strict=True)
+            named = [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
+            found += _values(node.lineno, named)
     return found
 
 
-def _values(line: int, pairs: list[tuple[object, ast.expr]]) -> list[str]:
+def _values(line: int, pairs: Sequence[tuple[object, ast.expr]]) -> list[str]:
     """What is set to its forbidden value, or to one that cannot be seen."""
     found = []
     for name, value in pairs:
