@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from rapid_lab.checksums import is_intact, is_sealed, sealed
 from rapid_lab.errors import SettingError
 from rapid_lab.harmless import is_storable, shown
 from rapid_lab.objectives import METHODS
@@ -243,10 +244,14 @@ def resolve(given: Mapping[str, Value], *, is_twin: bool = False) -> Settings:
     return Settings(**{**presets, **given})  # type: ignore[arg-type]
 
 
-def read_config(path: Path) -> dict[str, Value]:
-    """Settings of a TOML file, checked; unknown names are refused, and so is a setting that is named twice."""
+def read_config(path: Path, *, is_recorded: bool = False) -> dict[str, Value]:
+    """Settings of a TOML file, checked; unknown names are refused, and so is a setting that is named twice.
+
+    A file that has a checksum in its first line is refused where it is that of something else; one that a run has
+    recorded must have it.
+    """
     values: dict[str, Value] = {}
-    for name, value in _document(path).items():
+    for name, value in _document(path, is_recorded=is_recorded).items():
         setting = known(name)
         if setting.name in values:
             raise SettingError(
@@ -259,25 +264,36 @@ def read_config(path: Path) -> dict[str, Value]:
     return values
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _document(path: Path, *, is_recorded: bool) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = file.read(CONFIG_BYTES + 1)
         if len(content) > CONFIG_BYTES:
             raise ValueError(f"it has more than {CONFIG_BYTES} bytes")
-        return tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        document = tomllib.loads(text)
     # ValueError: no TOML, no UTF-8, no path, a number without end. RecursionError: brackets without end.
     except (OSError, ValueError, RecursionError) as error:
         raise SettingError(f"config must be a readable TOML file, got {shown(str(path))}: {error}") from None
+    if (is_recorded or is_sealed(text)) and not is_intact(text):
+        raise SettingError(
+            f"config must be as it was written, got {shown(str(path))}: its checksum is that of another content; if it "
+            "was changed on purpose, remove its first line"
+        )
+    if not document:
+        raise SettingError(
+            f"config must be a TOML file with settings, got {shown(str(path))}: it has none, or has lost them"
+        )
+    return document
 
 
 def written_config(settings: Settings) -> str:
-    """The settings as TOML that `read_config` takes."""
+    """The settings as TOML that `read_config` takes, with a checksum."""
     lines = []
     for name in SETTINGS:
         value = getattr(settings, name)
         lines.append(f"{name} = {_toml('none' if value is None else value)}")
-    return "\n".join(lines) + "\n"
+    return sealed("\n".join(lines) + "\n")
 
 
 def _toml(value: Value) -> str:

@@ -1,9 +1,13 @@
 """Folders that users name, and where things are kept between runs. Nothing heavy is imported here."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from rapid_lab.errors import SettingError
+from filelock import FileLock
+
+from rapid_lab.errors import SettingError, unwritable
 from rapid_lab.harmless import shown
 
 
@@ -53,3 +57,18 @@ def check_cache_folder() -> None:
     """Refuse a cache that cannot be kept, before anything is made."""
     variables = ("RAPID_CACHE_DIR", "XDG_CACHE_HOME", "HOME")
     check_writable(next((name for name in variables if os.environ.get(name)), variables[0]), cache_folder())
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file, which is made with its folder and goes with its process, however that ends."""
+    lock = FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise unwritable(error, path.parent) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 from rapid_lab.batches import Encoded, to_device
 from rapid_lab.config import Settings
 from rapid_lab.errors import DataError
-from rapid_lab.files import open_tensors, save_tensors
-from rapid_lab.folders import cache_folder
+from rapid_lab.files import DamagedError, open_tensors, save_tensors
+from rapid_lab.folders import cache_folder, locked
 from rapid_lab.method.calibration import fit_temperature
 from rapid_lab.method.update import TeacherSignals, teacher_signals
 from rapid_lab.method.validation import validate_batch
@@ -31,7 +30,7 @@ from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.loop import Job, Observer, train
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT, MODEL, SIGNALS = "checkpoint.safetensors", "model.safetensors", "signals.safetensors"
 POOLING = "mask-aware mean of the last hidden state"
 # Settings a teacher depends on besides its data and initial weights.
 TEACHER_SETTINGS = (
@@ -102,24 +101,39 @@ class Teacher:
 
     def weights(self) -> dict[str, Tensor]:
         """The fine-tuned weights."""
-        return open_tensors(self.folder / "model.safetensors")[0]
+        try:
+            return open_tensors(self.folder / MODEL)[0]
+        except DamagedError as damage:
+            raise DamagedError(f"{damage}. Remove it, and the teacher is made anew") from damage
 
 
 def ensure_teacher(task: TeacherTask, observer: Observer) -> Teacher:
     """The teacher of this task: from its folder, else trained, calibrated and cached; built once at a time."""
     folder = cache_folder() / "teachers" / task.teacher_id
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / "signals.safetensors").exists():
+    with locked(folder.with_suffix(".lock")):
+        teacher = _found(folder, task.identity, observer)
+        if teacher is None:
             _build(task, folder, observer)
+            teacher = open_teacher(folder, task.identity)
         # Here, not where it was read: a process killed in between leaves it to the next one.
         (folder / CHECKPOINT).unlink(missing_ok=True)
-    return open_teacher(folder, task.identity)
+    return teacher
+
+
+def _found(folder: Path, identity: dict[str, Any], observer: Observer) -> Teacher | None:
+    """The teacher of a folder; None where it is not whole, which is said where it was damaged."""
+    if not ((folder / MODEL).exists() and (folder / SIGNALS).exists()):
+        return None
+    try:
+        return open_teacher(folder, identity)
+    except DamagedError as damage:
+        observer.say(f"{damage}; the teacher is made anew")
+        return None
 
 
 def open_teacher(folder: Path, identity: dict[str, Any]) -> Teacher:
     """The signals of a folder; a stranger is refused, naming what differs."""
-    tensors, facts = open_tensors(folder / "signals.safetensors")
+    tensors, facts = open_tensors(folder / SIGNALS)
     known = facts.get("identity", {})
     differing = sorted(name for name in identity.keys() | known.keys() if identity.get(name) != known.get(name))
     if differing:
@@ -160,8 +174,8 @@ def _build(task: TeacherTask, folder: Path, observer: Observer) -> None:
         "selected_epoch": trained.progress.selected_epoch,
         "train_seconds": trained.progress.seconds,
     }
-    save_tensors(folder / "model.safetensors", trained.weights, {"teacher_id": folder.name})
-    save_tensors(folder / "signals.safetensors", predictions._asdict(), facts)
+    save_tensors(folder / MODEL, trained.weights, {"teacher_id": folder.name})
+    save_tensors(folder / SIGNALS, predictions._asdict(), facts)
 
 
 def serve(

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapid_lab.config import DATASETS, SETTINGS, Settings, read_config, resolve, written_config
@@ -110,6 +110,38 @@ def test_a_written_config_is_read_back_as_it_was(
     assert resolve(read_config(path)) == settings
 
 
+@given(st.data())
+@settings(max_examples=100)
+def test_a_recorded_config_with_a_changed_byte_or_without_its_end_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("config") / "config.toml"
+    content = bytearray(written_config(Settings(epochs=7)).encode())
+    place = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content[place] ^= data.draw(st.integers(1, 255))
+    else:
+        del content[place:]
+    path.write_bytes(content)
+    with pytest.raises(SettingError, match="config must be"):
+        read_config(path, is_recorded=True)
+    try:  # as a user's file, which need not have a checksum
+        given = read_config(path)
+    except SettingError:
+        return
+    assert resolve(given) == Settings(epochs=7)
+
+
+def test_a_recorded_config_that_was_changed_on_purpose_is_taken_without_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    changed = written_config(Settings(epochs=7)).replace("epochs = 7", "epochs = 8")
+    path.write_text(changed, encoding="utf-8")
+    with pytest.raises(SettingError, match=r"config must be as it was written, got .* remove its first line"):
+        read_config(path)
+    path.write_text(changed.partition("\n")[2], encoding="utf-8")
+    assert resolve(read_config(path)) == Settings(epochs=8)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -119,6 +151,7 @@ def test_a_written_config_is_read_back_as_it_was(
         ("epochs = [3]", "epochs must be"),
         ("[epochs]\na = 1", "epochs must be"),
         ("epochs = ", "config must be a readable TOML file"),
+        ("", "config must be a TOML file with settings"),
     ],
 )
 def test_a_config_file_is_read_strictly(text: str, message: str, tmp_path: Path) -> None:

@@ -14,8 +14,11 @@ from mlflow.artifacts import download_artifacts
 
 from rapid_lab import names
 from rapid_lab.cli import main
+from rapid_lab.cli.progress import Lines
+from rapid_lab.experiment.preparation import prepare_data, teacher_task
+from rapid_lab.experiment.run import ready_teacher
 from rapid_lab.experiment.suite import best_seeds
-from rapid_lab.files import open_tensors
+from rapid_lab.files import open_tensors, save_tensors
 from rapid_lab.tracking.artifacts import model_weights
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.store import find_runs
@@ -68,8 +71,9 @@ def test_a_report_and_a_model_are_added_from_the_selected_weights(
     logged = model_weights(model_id)
     assert logged.keys() == weights.keys()
     assert all(logged[name].equal(tensor) for name, tensor in weights.items())
+    save_tensors(folder / "selected.safetensors", weights, {})  # as a process that was killed in between leaves it
     run(capsys, "--log-model", "true")
-    assert models_of(silent["run_id"]) == [model_id]
+    assert (models_of(silent["run_id"]), list(folder.iterdir())) == ([model_id], [])
 
 
 @pytest.mark.usefixtures("lab")
@@ -92,6 +96,36 @@ def test_a_report_without_weights_is_refused_and_the_run_stays_finished(
     assert main(["run", *QUICK, "--seed", "6"]) == 2
     assert "nothing can be added to it; --force trains it again" in capsys.readouterr().err
     assert client().get_run(first["run_id"]).info.status == "FINISHED"
+
+
+@pytest.mark.usefixtures("lab")
+def test_damaged_weights_are_named_and_nothing_is_added_from_them(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(capsys, "--report", "never", "--log-model", "false", "--seed", "4")
+    selected = cache / "runs" / first["config_id"] / "selected.safetensors"
+    content = bytearray(selected.read_bytes())
+    content[-1] ^= 1
+    selected.write_bytes(content)
+    assert main(["run", *QUICK, "--seed", "4"]) == 2
+    said = capsys.readouterr().err
+    assert f"rapid-lab: selected.safetensors in {first['config_id']} is damaged: its checksum is " in said
+    assert said.endswith("; --force trains it again\n")
+    assert client().get_run(first["run_id"]).info.status == "FINISHED"
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_teacher_that_the_store_does_not_take_is_said_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, data = prepare_data({"data": "twin", "teacher_epochs": 1})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    lines: list[str] = []
+    watcher = Lines("teacher")
+    watcher.say = lines.append  # type: ignore[method-assign]
+    teacher = ready_teacher(teacher_task(settings, data), data, "0", watcher)
+    assert len(teacher.logits) == 2000
+    message = f"teacher {teacher.teacher_id} is ready, and recorded when it is asked for again: searching runs failed"
+    assert lines[-1].startswith(message)
 
 
 @pytest.mark.usefixtures("lab")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from rapid_lab.cli.parsing import Parser
-from rapid_lab.errors import DataError, SettingError, TrainingError
+from rapid_lab.errors import DataError, SettingError, TrainingError, told_where_unwritable
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import launched_run
 from rapid_lab.tracking.redaction import hide_secrets_in_tracebacks, message_of
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_variables()
         command, rest = parser.parse_known_args(arguments)
         module = importlib.import_module(f"rapid_lab.cli.{command.command}")
-        with launched_run():
+        with launched_run(), told_where_unwritable():
             module.run(rest)
     except (SettingError, DataError, TrackingError, TrainingError) as error:
         print(f"rapid-lab: {message_of(error)}", file=sys.stderr)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 from rapid_lab import names
@@ -25,15 +24,14 @@ from rapid_lab.experiment.duration import duration_notice
 from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data
 from rapid_lab.experiment.store import check_places, current_experiment
 from rapid_lab.experiment.teacher import record_teacher
-from rapid_lab.files import open_tensors, save_tensors
-from rapid_lab.folders import cache_folder
+from rapid_lab.files import DamagedError, open_tensors, save_tensors
+from rapid_lab.folders import cache_folder, locked
 from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher, serve
 from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.tracking.artifacts import log_student, logged_model, model_weights
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import launched_id
-from rapid_lab.tracking.redaction import message_of
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, is_ended, make_pointer, start_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.spool_flush import send_left_behind
@@ -45,6 +43,7 @@ from rapid_lab.training.loop import Job, Observer, train
 
 CHECKPOINT = "checkpoint.safetensors"
 SELECTED = "selected.safetensors"
+AGAIN = "--force trains it again"
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,8 @@ def run_experiment(
     prepare_store()  # the first thing that is made: whatever is refused leaves nothing behind
     experiment = current_experiment()
     folder = run_folder(prepared.config_id)
-    folder.mkdir(parents=True, exist_ok=True)
     # A second process with the same settings waits here, and then finds the run finished.
-    with FileLock(folder.with_suffix(".lock")), orderly_end():
+    with locked(folder.with_suffix(".lock")), orderly_end():
         tracked, is_finished = claim(prepared, experiment, parent_run_id, is_forced=is_forced)
         result = complete(prepared, tracked, folder) if is_finished else carry_out(prepared, tracked, folder, watcher)
     return Outcome(tracked.run_id, prepared.config_id, is_finished, result, data.warnings)
@@ -181,8 +179,7 @@ def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Ob
         tracked.finish("KILLED")
         raise
     except BaseException as fault:
-        tracked.set_description(f"Failed: {message_of(fault)}")
-        tracked.finish("FAILED")
+        tracked.fail(fault)
         raise
 
 
@@ -202,10 +199,11 @@ def conclude(prepared: Prepared, tracked: TrackedRun, folder: Path, result: dict
 
 def log_model(prepared: Prepared, tracked: TrackedRun, folder: Path) -> None:
     """The student as a model, unless the store is away: its weights then stay here, and the next asking logs them."""
+    if tracked.is_away:
+        return
     try:
-        if tracked.is_away or logged_model(tracked) is not None:
-            return
-        log_student(tracked, prepared.model.cpu().eval(), prepared.tokenizer)
+        if logged_model(tracked) is None:
+            log_student(tracked, prepared.model.cpu().eval(), prepared.tokenizer)
     except TrackingError:
         tracked.flush()  # which finds out whether the store is away
         if not tracked.is_away:
@@ -218,7 +216,10 @@ def complete(prepared: Prepared, tracked: TrackedRun, folder: Path) -> dict[str,
     """The result of a finished run, with the report and the model added that were not asked for at first."""
     result = record.read_result(tracked)
     lacks_report = prepared.settings.report == "once" and result["report"] is None
-    lacks_model = prepared.settings.log_model and logged_model(tracked) is None
+    has_model = logged_model(tracked) is not None
+    if has_model:
+        (folder / SELECTED).unlink(missing_ok=True)  # left by a process killed in between: the weights are kept once
+    lacks_model = prepared.settings.log_model and not has_model
     if not (lacks_report or lacks_model) and is_ended(tracked):
         return result
     tracked = adopt_run(tracked.run_id)
@@ -234,21 +235,27 @@ def complete(prepared: Prepared, tracked: TrackedRun, folder: Path) -> dict[str,
 
 def selected_weights(tracked: TrackedRun, folder: Path) -> dict[str, Tensor]:
     """The weights a finished run has kept."""
-    if (folder / SELECTED).exists():
-        return open_tensors(folder / SELECTED)[0]
     model_id = logged_model(tracked)
     if model_id is not None:
         return model_weights(model_id)
+    if (folder / SELECTED).exists():
+        try:
+            return open_tensors(folder / SELECTED)[0]
+        except DamagedError as damage:
+            raise DamagedError(f"{damage}: nothing can be added to run {tracked.run_id}; {AGAIN}") from damage
     raise DataError(
         f"the selected weights of run {tracked.run_id} are neither in the cache of this machine ({folder.name}) nor "
-        "logged as a model: nothing can be added to it; --force trains it again"
+        f"logged as a model: nothing can be added to it; {AGAIN}"
     )
 
 
 def ready_teacher(task: TeacherTask, data: TextData, experiment: str, watcher: Observer) -> Teacher:
-    """The teacher, trained and in the store."""
+    """The teacher, trained and in the store; where that does not answer, the next asking records it."""
     teacher = ensure_teacher(task, watcher)
-    record_teacher(experiment, teacher, task, data)
+    try:
+        record_teacher(experiment, teacher, task, data)
+    except TrackingError as fault:
+        watcher.say(f"teacher {teacher.teacher_id} is ready, and recorded when it is asked for again: {fault}")
     return teacher
 
 

@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from filelock import FileLock
-
 from rapid_lab import names
 from rapid_lab.batches import encode
 from rapid_lab.config import Value
@@ -13,6 +11,7 @@ from rapid_lab.data.sources import TextData
 from rapid_lab.experiment.duration import teacher_notice
 from rapid_lab.experiment.preparation import prepare_data, teacher_task, twin_words
 from rapid_lab.experiment.store import check_places, current_experiment
+from rapid_lab.folders import locked
 from rapid_lab.method.calibration import reliability_diagram
 from rapid_lab.models import load_tokenizer
 from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher
@@ -56,7 +55,7 @@ def record_teacher(
     """The teacher's run: found by its id, else logged; a report it lacks is added."""
     wanted = {names.KIND: names.TEACHER, names.TEACHER_ID: teacher.teacher_id}
     # Several students may finish waiting for one teacher together.
-    with FileLock(teacher.folder.with_suffix(".record.lock")):
+    with locked(teacher.folder.with_suffix(".record.lock")):
         found = find_runs(experiment, wanted)
         whole = [run for run in found if run.status == "FINISHED" and run.tags.get(names.COMPLETE) == "true"]
         if whole and not report:

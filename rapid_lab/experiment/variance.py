@@ -78,7 +78,7 @@ def config_of(run: TrackedRun) -> dict[str, Value]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / names.CONFIG
         path.write_text(read_text(run, names.CONFIG), encoding="utf-8")
-        return read_config(path)
+        return read_config(path, is_recorded=True)
 
 
 def weights_of(state: State) -> dict[str, Tensor]:

@@ -1,6 +1,5 @@
 """A PostgreSQL database, which any number of machines share: trials have a heartbeat, the study a lock of its own."""
 
-import hashlib
 import uuid
 import warnings
 
@@ -11,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rapid_lab.errors import SettingError
 from rapid_lab.sweep.storage import LOCK_SECONDS, Lock, Owner, held, signature
+from rapid_lab.tracking.advisory import advisory_lock
 from rapid_lab.tracking.redaction import without_secrets
 
 CONNECT_SECONDS = 5
@@ -92,22 +92,14 @@ class _AdvisoryLock:
     """A lock of the database, which lets it go when the connection breaks."""
 
     def __init__(self, place: Postgres, name: str) -> None:
-        digest = hashlib.sha256(f"rapid-lab {name}".encode()).digest()
-        self._place, self._key = place, int.from_bytes(digest[:8], "big", signed=True)
+        self._place, self._name = place, name
         self._connection: sqlalchemy.Connection | None = None
 
     def acquire(self) -> None:
         try:
-            connection = self._place.engine().connect().execution_options(isolation_level="AUTOCOMMIT")
-            self._connection = connection
-            connection.execute(sqlalchemy.text(f"SET lock_timeout = '{LOCK_SECONDS}s'"))
-            connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), {"key": self._key})
+            self._connection = advisory_lock(self._place.engine(), self._name, seconds=LOCK_SECONDS)
         except SQLAlchemyError as error:
-            self.release()
             raise self._place.unusable(_first_line(error)) from None
-        except BaseException:
-            self.release()
-            raise
 
     def release(self) -> None:
         connection, self._connection = self._connection, None

@@ -10,7 +10,7 @@ from typing import Any
 
 from optuna.study import Study
 
-from rapid_lab.errors import DataError, SettingError
+from rapid_lab.errors import DataError, SettingError, told_where_unwritable
 from rapid_lab.experiment.store import check_places
 from rapid_lab.harmless import file_name
 from rapid_lab.sweep import ending, record
@@ -44,7 +44,7 @@ def main(sweep: Sweep, arguments: Sequence[str] | None = None, laboratory: Labor
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         check_variables()
-        with launched_run():
+        with launched_run(), told_where_unwritable():
             return Driver(sweep, words, laboratory or Laboratory()).run()
     except (SettingError, DataError, TrackingError) as error:
         print(f"{sweep.name}_sweep.py: {message_of(error)}", file=sys.stderr)

@@ -5,7 +5,6 @@ its owner is gone, after a kill as after a reboot.
 """
 
 import fcntl
-import json
 import os
 import uuid
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ from filelock import FileLock, Timeout
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 
-from rapid_lab.errors import SettingError
+from rapid_lab.checksums import decoded, encoded
+from rapid_lab.errors import DataError, SettingError
 from rapid_lab.folders import check_writable
 from rapid_lab.sweep.storage import LOCK_SECONDS, Lock, Owner, signature
 
@@ -110,7 +110,7 @@ class Journal(BaseJournalBackend):
     """Optuna's journal in a file that a `kill -9` cannot damage.
 
     The kernel lets the lock go with its holder, and a line that a writer did not finish is cut off by the next one:
-    an operation is in the journal whole or not at all.
+    an operation is in the journal whole or not at all. Every line has a checksum; one that was changed is refused.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,15 +131,24 @@ class Journal(BaseJournalBackend):
                 if number == len(self._offsets):
                     self._offsets.append(self._offsets[-1] + len(line))
                 if number > log_number_from:
-                    yield json.loads(line)
+                    yield self._entry(line, number)
+
+    def _entry(self, line: bytes, number: int) -> dict[str, Any]:
+        entry = decoded(line)
+        if entry is None:
+            raise DataError(
+                f"line {number} of {self._path.name} in {self._path.parent.name} is damaged: nothing of the study is "
+                "used. Put the file back from a copy, or give --study another name: finished runs are found again"
+            )
+        return entry
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Add whole lines, on disk before anybody is told."""
-        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        block = b"".join(map(encoded, logs))
         with self._path.open("rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             _cut_unfinished_line(file)
-            file.write(text.encode())
+            file.write(block)
             file.flush()
             os.fsync(file.fileno())
 

@@ -76,10 +76,11 @@ def _runs_of_trials(plan: Plan, parent_run_id: str, numbers: Sequence[int]) -> l
 def link_seed(plan: Plan, trial: TrackedRun, number: int, run_id: str, *, is_pruned: bool = False) -> None:
     """Name study and trial on the run of a seed; one that another trial or command began keeps its parent."""
     run = TrackedRun(run_id, trial.experiment_id, client())
-    is_ours = run.client.get_run(run_id).data.tags.get(names.PARENT) == trial.run_id
     ours = {names.STUDY_NAME: plan.study, names.TRIAL_NUMBER: str(number)}
     theirs = {f"{names.USED_BY}.{trial.run_id}": f"{plan.study}/{number}"}
-    run.set_tags({**(ours if is_ours else theirs), **({names.PRUNED: "true"} if is_pruned else {})})
+    pruned = {names.PRUNED: "true"} if is_pruned else {}
+    run.set_tags_by_parent(trial.run_id, ours | pruned, theirs | pruned)
+    run.leave()
 
 
 def unfinished_seed(trial: TrackedRun) -> str | None:

@@ -92,8 +92,7 @@ class TrialCourse:
             self.run.finish("KILLED")
             raise
         except BaseException as fault:
-            self.run.set_description(f"Failed: {fault}")
-            self.run.finish("FAILED")
+            self.run.fail(fault)
             raise
         measures = self._finish("FINISHED", {names.COMPLETE: "true"})
         return [measures[name] for name in self.plan.objectives]

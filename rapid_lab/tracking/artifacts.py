@@ -6,7 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Dataset, DatasetInput, InputTag
+from mlflow.entities import LoggedModelStatus
+from mlflow.exceptions import MlflowException
 
 from rapid_lab.tracking.door import told_as
 from rapid_lab.tracking.provenance import versions
@@ -17,10 +18,7 @@ MODEL_NAME = "student"
 
 def log_dataset(run: TrackedRun, *, name: str, digest: str, source: str, rows: dict[str, int]) -> None:
     """The data as an input of the run, with the number of rows of each part."""
-    dataset = Dataset(name, digest[:36], "rapid-lab", json.dumps({"source": source}), profile=json.dumps(rows))
-    entry = DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
-    with told_as(f"logging the data of run {run.run_id}"):
-        run.client.log_inputs(run.run_id, [entry])
+    run.log_input(name=name, digest=digest[:36], source=json.dumps({"source": source}), profile=json.dumps(rows))
 
 
 def read_text(run: TrackedRun, name: str) -> str:
@@ -30,10 +28,26 @@ def read_text(run: TrackedRun, name: str) -> str:
 
 
 def logged_model(run: TrackedRun) -> str | None:
-    """The id of the student that was logged as a model; None where there is none."""
+    """The id of the student that was logged as a model; None where there is none, or none that is whole."""
+    return next((model_id for model_id, is_whole in _models(run) if is_whole), None)
+
+
+def _models(run: TrackedRun) -> list[tuple[str, bool]]:
+    """Every model of a run, and whether it is whole: MLflow names it on the run before its files are there."""
     with told_as(f"looking for the model of run {run.run_id}"):
         outputs = run.client.get_run(run.run_id).outputs
-    return outputs.model_outputs[0].model_id if outputs and outputs.model_outputs else None
+        names = [output.model_id for output in outputs.model_outputs] if outputs else []
+        found = [(name, _status(run, name)) for name in names]
+    return [(name, status == LoggedModelStatus.READY) for name, status in found if status is not None]
+
+
+def _status(run: TrackedRun, model_id: str) -> LoggedModelStatus | None:
+    try:
+        return run.client.get_logged_model(model_id).status
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":  # deleted
+            return None
+        raise
 
 
 def model_weights(model_id: str) -> dict[str, Any]:
@@ -58,7 +72,10 @@ def log_student(run: TrackedRun, model: Any, tokenizer: Any) -> None:
     found = versions()
     # Named here, or MLflow would load the model in another process to find them out.
     requirements = [f"{name}=={found[name].partition('+')[0]}" for name in ("torch", "transformers", "mlflow")]
+    unfinished = [model_id for model_id, is_whole in _models(run) if not is_whole]
     with told_as(f"logging the model of run {run.run_id}"), mlflow.start_run(run_id=run.run_id):
+        for model_id in unfinished:  # left by a process killed in between
+            run.client.delete_logged_model(model_id)
         mlflow.transformers.log_model(
             transformers_model={"model": model, "tokenizer": tokenizer},
             name=MODEL_NAME,

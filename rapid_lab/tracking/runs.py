@@ -1,7 +1,6 @@
 """One MLflow run: started, adopted from `mlflow run` or from a process that died, or made a pointer to another."""
 
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +15,13 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_REPO_URL
 from rapid_lab import names
 from rapid_lab.errors import SettingError
 from rapid_lab.harmless import is_storable, shown
+from rapid_lab.tracking.clock import now_ms
 from rapid_lab.tracking.door import client as open_client
 from rapid_lab.tracking.door import reason, told_as
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import take_launched_id
 from rapid_lab.tracking.processes import this_process
-from rapid_lab.tracking.redaction import without_user
+from rapid_lab.tracking.redaction import message_of, without_user
 from rapid_lab.tracking.spool import Entry
 from rapid_lab.tracking.spool_delivery import AwayError, carry_out
 from rapid_lab.tracking.spool_flush import send_left_behind
@@ -45,6 +45,7 @@ class TrackedRun:
     client: MlflowClient = field(repr=False)
     stored_steps: dict[str, int] = field(default_factory=dict, repr=False)
     process: str | None = field(default=None, repr=False)  # set where this process owns the run
+    start_time: int = field(default=0, repr=False)  # no run ends before it, also where the clock was set back
     _writer: MetricWriter | None = field(default=None, init=False, repr=False)
 
     @property
@@ -91,6 +92,14 @@ class TrackedRun:
         files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
         self._do({"do": "files", "folder": None, "files": files})
 
+    def log_input(self, *, name: str, digest: str, source: str, profile: str) -> None:
+        """Name a data set as an input of the run; source and profile are JSON."""
+        self._do({"do": "input", "name": name, "digest": digest, "source": source, "profile": profile})
+
+    def set_tags_by_parent(self, parent_run_id: str, child: Mapping[str, str], other: Mapping[str, str]) -> None:
+        """Set one kind of tags where the run is a child of that parent, and the other kind where it is not."""
+        self._do({"do": "tags by parent", "parent": parent_run_id, "child": dict(child), "other": dict(other)})
+
     def set_description(self, markdown: str) -> None:
         """What the MLflow UI shows above the run."""
         self.set_tags({names.DESCRIPTION: markdown})
@@ -110,7 +119,7 @@ class TrackedRun:
         fault = self._fault(timeout)
         ending = "FAILED" if fault and status == "FINISHED" else status
         try:
-            self._do({"do": "status", "status": ending, "time": time.time_ns() // 1_000_000})
+            self._do({"do": "status", "status": ending, "time": max(now_ms(), self.start_time)})
             if self._writer is not None and not self._writer.close(timeout):
                 _say(f"{self._writer.reason}. What run {self.run_id} has logged is kept: `rapid-lab flush` sends it")
         except TrackingError as error:
@@ -119,6 +128,20 @@ class TrackedRun:
             raise fault
         if fault and not is_told:
             _say(str(fault))
+
+    def fail(self, fault: BaseException) -> None:
+        """End as FAILED with the reason above the run; a store or disk that does not take it is said, not raised."""
+        try:
+            self.set_description(f"Failed: {message_of(fault)}")
+        except TrackingError as error:
+            if error is not fault:
+                _say(str(error))
+        self.finish("FAILED")
+
+    def leave(self) -> None:
+        """Store what is left, or leave it in the spool; the run stays as it is."""
+        if self._writer is not None and not self._writer.close():
+            _say(f"{self._writer.reason}. What run {self.run_id} has logged is kept: `rapid-lab flush` sends it")
 
     def _fault(self, timeout: float) -> TrackingError | None:
         try:
@@ -149,11 +172,11 @@ def start_run(
     parent = {} if parent_run_id is None else {names.PARENT: parent_run_id}
     process = str(this_process())
     cut = {key: _cut(value, TAG_LENGTH) for key, value in {**tags, names.PROCESS: process}.items()}
-    client = open_client()
+    client, now = open_client(), now_ms()
     with told_as(f"starting run {name!r}"):
         # With its tags at once: a process killed in between would leave a run that nobody can find again.
-        run = client.create_run(experiment_id, run_name=name, tags=_context_tags() | parent | cut)
-    return TrackedRun(run.info.run_id, experiment_id, client, process=process)
+        run = client.create_run(experiment_id, now, _context_tags() | parent | cut, name)
+    return TrackedRun(run.info.run_id, experiment_id, client, process=process, start_time=now)
 
 
 def _context_tags() -> dict[str, str]:
@@ -189,7 +212,8 @@ def adopt_run(run_id: str) -> TrackedRun:
         # The process first: a run that is RUNNING for a dead one may be closed by `rapid-lab reap`.
         client.set_tag(run_id, names.PROCESS, process)
         client.update_run(run_id, status="RUNNING")
-    return TrackedRun(run_id, run.info.experiment_id, client, stored_steps(run_id, client=client), process)
+    stored = stored_steps(run_id, client=client)
+    return TrackedRun(run_id, run.info.experiment_id, client, stored, process, run.info.start_time or 0)
 
 
 def existing_run(run_id: str) -> TrackedRun:

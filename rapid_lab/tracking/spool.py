@@ -9,18 +9,16 @@ cut may take the last seconds.
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
 import threading
-import time
 import uuid
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rapid_lab.checksums import checksum, decoded, encoded
 from rapid_lab.folders import cache_folder, is_folder
 from rapid_lab.tracking.errors import TrackingError
 
@@ -33,21 +31,6 @@ ASIDE = "aside"
 def spool_folder() -> Path:
     """Where all spools of this machine are."""
     return cache_folder() / "spool"
-
-
-def encoded(entry: Mapping[str, Any]) -> bytes:
-    """An entry as a line with its checksum."""
-    text = json.dumps(entry, separators=(",", ":")).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
-
-
-def decoded(line: bytes) -> Entry | None:
-    """The entry of a line; None where it is not what was written."""
-    checksum, _, text = line.removesuffix(b"\n").partition(b" ")
-    if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):
-        return None
-    entry: Entry = json.loads(text)
-    return entry
 
 
 class Spool:
@@ -72,8 +55,9 @@ class Spool:
         """A new one; `store` says where its entries belong, `process` whose run it is."""
         folder = spool_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        # Sorted by name, those of a run are in the order they were made.
-        path = folder / f"{_file_name(run_id)}.{time.time_ns():020d}.{uuid.uuid4().hex[:8]}.jsonl"
+        # Sorted by name, those of a run are in the order they were made; a clock might have been set back between two.
+        number = 1 + max(map(_number, left_behind(run_id)), default=0)
+        path = folder / f"{_file_name(run_id)}.{number:020d}.{uuid.uuid4().hex[:8]}.jsonl"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         # Nobody else looks at an empty file, so the lock is free.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,7 +147,7 @@ class Spool:
             # No more than a hint, as `_stored_number` says: a disk that is full does not end the run here.
             with contextlib.suppress(OSError):
                 descriptor = os.open(self._beside(".sent"), os.O_WRONLY | os.O_CREAT, 0o600)
-                os.write(descriptor, b"%s %08x" % (text, zlib.crc32(text)))
+                os.write(descriptor, text + b" " + checksum([text]).encode())
                 os.close(descriptor)
             if number == self._last and self._size > COMPACT_BYTES and self._offset == self._size:
                 os.ftruncate(self._descriptor, self._start)
@@ -231,11 +215,11 @@ class Spool:
 
     def _stored_number(self) -> int:
         try:
-            number, checksum = self._beside(".sent").read_bytes().split(b" ")
+            number, found = self._beside(".sent").read_bytes().split(b" ")
         except (OSError, ValueError):
             return 0
         # Without it everything is sent again, which changes nothing in the store but takes longer.
-        return int(number) if checksum == b"%08x" % zlib.crc32(number) else 0
+        return int(number) if found == checksum([number]).encode() else 0
 
 
 def left_behind(run_id: str | None = None) -> list[Path]:
@@ -259,6 +243,12 @@ def remove_orphans() -> None:
 def _file_name(run_id: str) -> str:
     """A run id from somewhere else must not leave the folder."""
     return run_id if re.fullmatch(r"[\w-]{1,64}", run_id) else hashlib.sha256(run_id.encode()).hexdigest()
+
+
+def _number(path: Path) -> int:
+    """The place of a spool among those of its run."""
+    digits = path.name.split(".")[-3]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _write(descriptor: int, block: bytes) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException, RestException
 from sqlalchemy.exc import SQLAlchemyError
 
+from rapid_lab.names import PARENT
 from rapid_lab.tracking.door import reason
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.spool import NUMBER, Entry, Spool
@@ -106,6 +107,11 @@ def carry_out(client: MlflowClient, run_id: str, entry: Entry, spool: Spool | No
                 client.log_batch(run_id, tags=tags)
         elif kind == "params":
             _log_params(client, run_id, entry["params"])
+        elif kind == "tags by parent":
+            is_child = client.get_run(run_id).data.tags.get(PARENT) == entry["parent"]
+            carry_out(client, run_id, {"do": "tags", "tags": entry["child" if is_child else "other"]})
+        elif kind == "input":
+            _log_input(client, run_id, entry)
         elif kind == "files":
             _log_files(client, run_id, entry, spool)
         elif kind == "status":
@@ -122,6 +128,8 @@ def _doing(run_id: str, entry: Entry) -> str:
         return f"keeping {names[0] if len(names) == 1 else 'the files'} of run {run_id}"
     return {
         "tags": f"setting tags of run {run_id}",
+        "tags by parent": f"setting tags of run {run_id}",
+        "input": f"logging the data of run {run_id}",
         "params": f"logging params of run {run_id}",
         "status": f"ending run {run_id}",
     }[entry["do"]]
@@ -135,6 +143,11 @@ def _log_params(client: MlflowClient, run_id: str, params: Mapping[str, str]) ->
             raise RefusalError(f"{name} of run {run_id} must stay {logged[name]!r}, got {text!r}: a parameter is final")
     for batch in _batches([Param(name, text) for name, text in params.items() if name not in logged]):
         client.log_batch(run_id, params=batch)
+
+
+def _log_input(client: MlflowClient, run_id: str, entry: Entry) -> None:
+    dataset = Dataset(entry["name"], entry["digest"], "rapid-lab", entry["source"], profile=entry["profile"])
+    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
 
 def _log_files(client: MlflowClient, run_id: str, entry: Entry, spool: Spool | None) -> None:

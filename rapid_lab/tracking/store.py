@@ -12,12 +12,13 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.db.utils import _initialize_tables, create_sqlalchemy_engine
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request_safe
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import NullPool, create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from rapid_lab.errors import SettingError
 from rapid_lab.folders import check_writable, is_file, is_folder
 from rapid_lab.harmless import shown
+from rapid_lab.tracking.advisory import advisory_lock
 from rapid_lab.tracking.door import client, reason, sqlite_path, told_as, tracking_uri
 from rapid_lab.tracking.redaction import without_secrets
 
@@ -32,6 +33,8 @@ def prepare_store() -> str:
     uri = check_store()
     if _scheme(uri) == "sqlite":
         _prepare_sqlite(uri)
+    elif _scheme(uri) == "postgresql":
+        _prepare_postgres(uri)
     return uri
 
 
@@ -123,6 +126,16 @@ def _prepare_sqlite(uri: str) -> None:
     except Timeout:
         raise _unusable(uri, f"another process has held {path}.lock for {LOCK_SECONDS} s") from None
     except (OSError, sqlite3.Error, SQLAlchemyError, MlflowException) as error:
+        raise _unusable(uri, reason(error)) from error
+
+
+def _prepare_postgres(uri: str) -> None:
+    """One process of all machines at a time: of those that make the tables together all but one would crash."""
+    try:
+        engine = create_engine(uri, poolclass=NullPool, connect_args={"connect_timeout": ANSWER_SECONDS})
+        with closing(advisory_lock(engine, "tracking store", seconds=LOCK_SECONDS)):
+            client()
+    except (SQLAlchemyError, ImportError, MlflowException) as error:
         raise _unusable(uri, reason(error)) from error
 
 

@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 
 from mlflow import MlflowClient
 
+from rapid_lab.tracking.clock import now_ms
 from rapid_lab.tracking.door import client as open_client
 from rapid_lab.tracking.door import told_as
 from rapid_lab.tracking.errors import TrackingError
@@ -85,7 +86,7 @@ class MetricWriter:
         if self.is_closed:
             raise TrackingError(f"metrics of step {step} came after the writer of run {self.run_id} was closed")
         self._raise_kept()
-        timestamp_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        timestamp_ms = now_ms() if timestamp_ms is None else timestamp_ms
         fresh = {key: float(value) for key, value in values.items() if self._is_fresh(key, step)}
         if fresh:
             self._queue.put((step, fresh, timestamp_ms))

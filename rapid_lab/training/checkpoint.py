@@ -3,6 +3,7 @@
 Random streams are named, and the learning rate follows from the step, so neither is stored.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rapid_lab.errors import DataError
-from rapid_lab.files import open_tensors, save_tensors
+from rapid_lab.files import DamagedError, open_tensors, save_tensors
 from rapid_lab.reach import said
 
 
@@ -40,7 +41,23 @@ def save_checkpoint(
     save_tensors(path, tensors | {"ledger": table}, asdict(progress))
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer) -> tuple[Progress, Tensor, dict[str, Tensor]]:
+Restored = tuple[Progress, Tensor, dict[str, Tensor]]
+
+
+def restore_checkpoint(
+    path: Path, model: nn.Module, optimizer: Optimizer, say: Callable[[str], None]
+) -> Restored | None:
+    """What `load_checkpoint` gives; None where there is none, or a damaged one, which is said: then all begins anew."""
+    if not path.exists():
+        return None
+    try:
+        return load_checkpoint(path, model, optimizer)
+    except DamagedError as damage:
+        say(f"{damage}; the training begins anew")
+        return None
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer) -> Restored:
     """Put model and optimizer back, and return the progress, the ledger so far and the selected weights."""
     tensors, description = open_tensors(path)
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "selected": {}, "optimizer": {}, "ledger": {}}

@@ -18,7 +18,7 @@ from rapid_lab.errors import SettingError
 from rapid_lab.models import forward
 from rapid_lab.seeds import seed_dropout
 from rapid_lab.terms import Objective, TeacherRows
-from rapid_lab.training.checkpoint import Progress, adamw, copied, load_checkpoint, save_checkpoint
+from rapid_lab.training.checkpoint import Progress, adamw, copied, restore_checkpoint, save_checkpoint
 from rapid_lab.training.evaluation import Score, predict, score
 from rapid_lab.training.interruption import PostponedSignals
 from rapid_lab.training.ledger import Ledger
@@ -88,8 +88,9 @@ def _train(job: Job, ending: PostponedSignals) -> Trained:
     scaler = torch.amp.GradScaler(device.type, enabled=job.dtype == torch.float16)
     forward_batch = torch.compile(forward) if settings.compile and device.type == "cuda" else forward
     num_batches = -(-len(job.train) // settings.batch_size)
-    if job.checkpoint.exists():
-        progress, table, selected = load_checkpoint(job.checkpoint, model, optimizer)
+    restored = restore_checkpoint(job.checkpoint, model, optimizer, job.observer.say)
+    if restored is not None:
+        progress, table, selected = restored
         ledger.restore(table)
         scaler.load_state_dict(progress.scaler)
     job.observer.begin(num_batches * settings.epochs, ledger.table(), progress.epochs)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from studies import sweep_of
-from trivial_sweep import LABORATORY
+from trivial_sweep import GRID, LABORATORY
 
 from rapid_lab.sweep.driver import main
 
@@ -78,3 +78,22 @@ def test_an_engine_that_is_not_there_is_refused(
     assert main(sweep_of("gate"), ["--engine", "ray"], LABORATORY) == 2
     assert "pip install 'rapid-lab[ray]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("store")
+def test_a_study_whose_journal_is_damaged_is_refused_and_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Here in the plan that it is recognised by."""
+    command = ["--study", "mine", "--relation-budget", "16", "--method", "rapid", "--seeds", "1"]
+    assert main(GRID, [*command, "--json"], LABORATORY) == 0
+    journal = Path("rapid-sweeps/mine.journal")
+    before = journal.read_bytes()
+    damaged = before.replace(b"hash of agnews", b"hash of agnewt", 1)
+    journal.write_bytes(damaged)
+    capsys.readouterr()
+    assert main(GRID, command, LABORATORY) == 2
+    shown = capsys.readouterr()
+    number = before[: before.index(b"hash of agnews")].count(b"\n") + 1
+    assert f"line {number} of mine.journal in rapid-sweeps is damaged: nothing of the study is used" in shown.err
+    assert (len(shown.err.splitlines()), shown.out, journal.read_bytes()) == (1, "", damaged)
+    journal.write_bytes(before)
+    assert main(GRID, command, LABORATORY) == 0

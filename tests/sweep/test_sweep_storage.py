@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rapid_lab.errors import DataError
 from rapid_lab.sweep.journal import Embedded, Journal
 from rapid_lab.sweep.launching import THREADS, threads_each
 from rapid_lab.sweep.storage import held
@@ -45,7 +48,29 @@ def test_a_journal_of_one_unfinished_line_is_an_empty_one(tmp_path: Path) -> Non
     path = tmp_path / "journal"
     path.write_bytes(b'{"tor')
     Journal(path).append_logs([{"n": 0}])
-    assert path.read_bytes() == b'{"n":0}\n'
+    assert path.read_bytes() == b'cd500a3f {"n":0}\n'
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_a_changed_byte_in_a_journal_is_named_and_nothing_behind_it_is_used(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A plan, a value of a trial, a checksum; without its end the last line is one that was never finished."""
+    path, entries = tmp_path_factory.mktemp("sweeps") / "study.journal", [{"n": number} for number in range(20)]
+    Journal(path).append_logs(entries)
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    number = bytes(content[:place]).count(b"\n") + 1
+    read: list[dict[str, int]] = []
+    if place == len(content) - 1:
+        read.extend(Journal(path).read_logs(0))
+    else:
+        with pytest.raises(DataError, match=f"line {number} of study.journal in .* is damaged.* --study"):
+            read.extend(Journal(path).read_logs(0))
+    assert read == entries[: number - 1]
 
 
 def test_an_owner_is_alive_until_it_is_killed(tmp_path: Path) -> None:

@@ -13,13 +13,16 @@ import pytest
 from tracking.programs import MLFLOW_WARNINGS
 from tracking.servers import Passage, TrackingServer, passage
 from tracking.spools import num_entries, steps, wait_until
+from training.lab import EPOCHS, NUM_BATCHES, Store, make_job
 
 from rapid_lab import names
 from rapid_lab.cli import main
+from rapid_lab.experiment.run import Tracker
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.runs import TrackedRun, start_run
 from rapid_lab.tracking.spool import left_behind
 from rapid_lab.tracking.store import experiment_id
+from rapid_lab.training.loop import train
 
 pytestmark = pytest.mark.filterwarnings(MLFLOW_WARNINGS)
 
@@ -88,6 +91,23 @@ def test_a_server_that_hangs_gets_everything_later(server: TrackingServer, monke
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     run = start_run(experiment_id("hang"), "hang", {})
     goes_and_comes(run, lambda: server.signal(signal.SIGSTOP), lambda: server.signal(signal.SIGCONT))
+
+
+def test_a_training_whose_server_hangs_from_its_first_step_to_its_last_does_not_wait_for_it(
+    server: TrackingServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All of its steps and epochs are done, evaluated and on disk while the server answers nothing."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    run = start_run(experiment_id("hang"), "training", {})
+    server.signal(signal.SIGSTOP)
+    try:
+        trained = train(make_job(tmp_path, observer=Tracker(run, Store())))
+        wait_until(lambda: num_entries() == len(trained.table) + EPOCHS, "everything is on disk")
+    finally:
+        server.signal(signal.SIGCONT)
+    run.finish("FINISHED")
+    assert steps(run.run_id, names.LOSS_TOTAL) == list(range(1, EPOCHS * NUM_BATCHES + 1))
+    assert steps(run.run_id, names.SELECTION_NLL) == [epoch * NUM_BATCHES for epoch in range(1, EPOCHS + 1)]
 
 
 @pytest.mark.soak

@@ -11,10 +11,11 @@ from tracking.programs import MLFLOW_WARNINGS, outcome, start
 from tracking.spools import ENDLESS, num_entries, steps, unwritable, wait_until
 
 from rapid_lab import names
+from rapid_lab.checksums import decoded, encoded
 from rapid_lab.cli import main
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, start_run
-from rapid_lab.tracking.spool import ASIDE, Spool, decoded, encoded, left_behind, spool_folder
+from rapid_lab.tracking.spool import ASIDE, Spool, left_behind, spool_folder
 from rapid_lab.tracking.spool_flush import send_left_behind
 from rapid_lab.tracking.store import experiment_id
 
@@ -114,6 +115,24 @@ def test_what_a_run_logs_while_the_store_is_kept_by_somebody_arrives_with_a_flus
     assert [path.name for path in spool_folder().iterdir()] == ["flush.lock"]
     assert main(["flush"]) == 0
     assert capsys.readouterr().out == "Nothing is waiting to be sent.\n"
+
+
+def test_inputs_and_tags_that_depend_on_the_parent_wait_for_the_store_too(run: TrackedRun, store: Path) -> None:
+    """The data of a run, and the names that a sweep gives to the run of a seed."""
+    child = start_run(run.experiment_id, "a seed", {}, parent_run_id=run.run_id)
+    with unwritable(store):
+        for one in (run, child):
+            one.log_input(name="agnews", digest="1234", source="{}", profile='{"train": 1800}')
+            one.set_tags_by_parent(run.run_id, {"is": "child"}, {"is": "other"})
+            assert one.is_away
+            one.leave()
+    assert {sent.outcome for sent in send_left_behind()} == {"sent"}
+    for one, kind in ((run, "other"), (child, "child")):
+        one.log_input(name="agnews", digest="1234", source="{}", profile='{"train": 1800}')
+        found = client().get_run(one.run_id)
+        assert (found.data.tags["is"], found.info.status) == (kind, "RUNNING")
+        (logged,) = found.inputs.dataset_inputs
+        assert (logged.dataset.name, logged.dataset.profile) == ("agnews", '{"train": 1800}')
 
 
 def test_an_ended_run_has_the_time_and_status_it_ended_with(run: TrackedRun) -> None:

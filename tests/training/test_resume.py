@@ -114,6 +114,31 @@ def test_a_finished_training_asked_for_again_is_not_repeated(reference: Trained,
     assert again.progress.seconds == first.progress.seconds
 
 
+@pytest.mark.parametrize("place", [-1, 100, 3])
+def test_a_damaged_checkpoint_is_named_and_the_training_begins_anew_to_the_same_end(
+    place: int, reference: Trained, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+
+    class Hearing(Store):
+        def say(self, line: str) -> None:
+            lines.append(line)
+
+    store = Hearing()
+    with pytest.raises(EndedError):
+        train(make_job(tmp_path, observer=Ending(store, end, step=10)))
+    path = tmp_path / "checkpoint.safetensors"
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    trained = train(make_job(tmp_path, observer=store))
+    assert_same(trained, reference, store)
+    assert trained.progress.parts == 1
+    (line,) = lines
+    assert line.startswith("checkpoint.safetensors in ")
+    assert line.endswith("; the training begins anew")
+
+
 def test_what_a_store_missed_before_a_kill_is_told_again(reference: Trained, tmp_path: Path) -> None:
     with pytest.raises(EndedError):
         train(make_job(tmp_path, observer=Ending(Store(), end, step=10)))

@@ -26,7 +26,14 @@ TRAIN_ROWS, SELECTION_ROWS = list(range(0, 55)), list(range(55, 70))
 
 
 class Listener(Store):
-    """Counts the epochs it hears of."""
+    """Counts the epochs it hears of, and keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
     def begin(self, num_steps: int, table: torch.Tensor, epochs: Sequence[dict[str, Any]]) -> None:
         """What a store may have missed is of no interest here."""
@@ -144,11 +151,36 @@ def test_signals_of_a_stranger_are_refused_naming_what_differs(teacher: Teacher)
         open_teacher(teacher.folder, asked)
 
 
-def test_damaged_signals_are_refused_by_name(teacher: Teacher) -> None:
-    signals = teacher.folder / "signals.safetensors"
-    signals.write_bytes(signals.read_bytes()[:-10])
-    with pytest.raises(DataError, match=f"signals.safetensors in {teacher.teacher_id} is damaged"):
-        ensure_teacher(make_task(), Listener())
+def flip(path: Path, place: int) -> None:
+    """Change one byte."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("place", [-100, 40, 0])
+def test_signals_with_a_changed_byte_are_named_and_made_anew(teacher: Teacher, place: int) -> None:
+    """In a value, in the description, in the length of the header."""
+    logits = teacher.logits.clone()
+    flip(teacher.folder / "signals.safetensors", place)
+    listener = Listener()
+    again = ensure_teacher(make_task(), listener)
+    assert torch.equal(again.logits, logits)
+    (line,) = listener.lines
+    assert line.startswith(f"signals.safetensors in {teacher.teacher_id} is damaged: ")
+    assert line.endswith("; the teacher is made anew")
+    assert len(listener.epochs) == 1
+
+
+def test_weights_with_a_changed_byte_are_refused_and_made_anew_once_they_are_removed(teacher: Teacher) -> None:
+    model = teacher.folder / "model.safetensors"
+    flip(model, -1)
+    with pytest.raises(DataError, match=r"model.safetensors in \w+ is damaged: .* the teacher is made anew"):
+        teacher.weights()
+    model.unlink()
+    listener = Listener()
+    assert ensure_teacher(make_task(), listener).weights()
+    assert listener.epochs
 
 
 def test_a_teacher_whose_training_was_ended_goes_on_from_its_checkpoint(cache: Path) -> None:

@@ -1,0 +1,154 @@
+"""Disks that become full and folders that become read-only at a chosen write, in the process that writes.
+
+A file-size limit stands for a full disk: the system refuses the bytes beyond it, as it would without space. It holds
+for the length of one write, as if what is written there had a disk of its own.
+"""
+
+import contextlib
+import os
+import pwd
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def limited(num_bytes: int) -> Iterator[None]:
+    """No file of this process can become larger, for the length of the block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _around_saves(name: str, number: int, before: Callable[[Path], contextlib.AbstractContextManager[None]]) -> None:
+    """Do something around the n-th write of a tensor file of this name, and all that follow."""
+    import safetensors.torch
+
+    save, count = safetensors.torch.save_file, 0
+
+    def armed(tensors: Any, path: Path, **options: Any) -> None:
+        nonlocal count
+        count += name in path.name
+        with before(path) if name in path.name and count >= number else contextlib.nullcontext():
+            save(tensors, path, **options)
+
+    safetensors.torch.save_file = armed
+
+
+def _around_uploads(before: Callable[[Path], contextlib.AbstractContextManager[None]]) -> None:
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository as Repository
+
+    log_artifact = Repository.log_artifact
+
+    def armed(repository: Any, path: str, folder: str | None = None) -> None:
+        with before(Path(repository.artifact_dir)):
+            log_artifact(repository, path, folder)
+
+    Repository.log_artifact = armed  # type: ignore[method-assign]
+
+
+def _around_spools(before: Callable[[Path], contextlib.AbstractContextManager[None]]) -> None:
+    from rapid_lab.tracking import spool
+
+    write = spool._write
+
+    def armed(descriptor: int, block: bytes) -> None:
+        with before(spool.spool_folder()):
+            write(descriptor, block)
+
+    spool._write = armed
+
+
+def _impatient() -> None:
+    """A store that takes nothing is given up at once."""
+    from rapid_lab.tracking import writer
+
+    writer.STILL_SECONDS, writer.PAUSES = 0.2, (0.1,)
+
+
+@dataclass(frozen=True)
+class FullDisk:
+    """From the n-th write of this kind on there is no more space than for so many bytes."""
+
+    at: str
+    number: int = 1
+    num_bytes: int = 20_000
+
+    def __str__(self) -> str:
+        return f"full at {self.at}"
+
+    def __call__(self) -> None:
+        _impatient()
+        if self.at == "artifact":
+            _around_uploads(lambda _: limited(100))
+        elif self.at == "spool":
+            _around_spools(lambda _: limited(3000))
+        else:
+            _around_saves(self.at, self.number, lambda _: limited(self.num_bytes))
+
+
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Nobody but root may make a file there, for the length of the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = folder.stat().st_mode
+    folder.chmod(0o555)
+    try:
+        yield
+    finally:
+        folder.chmod(mode)
+
+
+@dataclass(frozen=True)
+class ReadOnly:
+    """The same with a folder that may not be written to; the process is one that permissions bind."""
+
+    at: str
+    number: int = 1
+
+    def __str__(self) -> str:
+        return f"read-only at {self.at}"
+
+    def __call__(self) -> None:
+        _impatient()
+        be_nobody()
+        if self.at == "artifact":
+            _around_uploads(read_only)
+        elif self.at == "spool":
+            _around_new_spools()
+        else:
+            _around_saves(self.at, self.number, lambda path: read_only(path.parent))
+
+
+def _around_new_spools() -> None:
+    from rapid_lab.tracking.spool import Spool, spool_folder
+
+    create = Spool.create
+
+    def armed(run_id: str, store: str, process: str | None) -> Spool:
+        with read_only(spool_folder()):
+            return create(run_id, store, process)
+
+    Spool.create = armed  # type: ignore[method-assign,assignment]
+
+
+def be_nobody() -> None:
+    """Permissions do not bind root: be somebody they bind."""
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.setgroups([])
+        os.setgid(nobody.pw_gid)
+        os.setuid(nobody.pw_uid)
+
+
+def give_to_nobody(folder: Path) -> None:
+    """The folder and all in it belong to whom `be_nobody` becomes."""
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, nobody.pw_uid, nobody.pw_gid)
