@@ -46,9 +46,11 @@ class Undisturbed:
 
 
 def copy_store(made_store: Path, folder: Path) -> None:
-    """A store with its tables, in that folder."""
+    """A store with its tables, in that folder, as its artifacts are."""
     with closing(sqlite3.connect(made_store)) as old, closing(sqlite3.connect(folder / "mlflow.db")) as new:
         old.backup(new)
+        new.execute("UPDATE experiments SET artifact_location = ?", (f"{folder}/mlruns/0",))
+        new.commit()
 
 
 def runs(kind: str | None = None) -> list[Run]:

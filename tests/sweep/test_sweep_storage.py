@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from faults.disks import limited
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +72,17 @@ def test_a_changed_byte_in_a_journal_is_named_and_nothing_behind_it_is_used(
         with pytest.raises(DataError, match=f"line {number} of study.journal in .* is damaged.* --study"):
             read.extend(Journal(path).read_logs(0))
     assert read == entries[: number - 1]
+
+
+def test_a_disk_that_is_full_leaves_what_was_written_before_and_the_next_line_follows_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.append_logs([{"n": 0}])
+    with limited(path.stat().st_size + 5), pytest.raises(OSError, match="File too large"):
+        journal.append_logs([{"n": 1}])
+    assert list(Journal(path).read_logs(0)) == [{"n": 0}]
+    journal.append_logs([{"n": 2}])
+    assert list(Journal(path).read_logs(0)) == [{"n": 0}, {"n": 2}]
 
 
 def test_an_owner_is_alive_until_it_is_killed(tmp_path: Path) -> None:
