@@ -120,9 +120,12 @@ def test_a_teacher_that_the_store_does_not_take_is_said_and_used(monkeypatch: py
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     lines: list[str] = []
-    watcher = Lines("teacher")
-    watcher.say = lines.append  # type: ignore[method-assign]
-    teacher = ready_teacher(teacher_task(settings, data), data, "0", watcher)
+
+    class Hearing(Lines):
+        def say(self, line: str) -> None:
+            lines.append(line)
+
+    teacher = ready_teacher(teacher_task(settings, data), data, "0", Hearing("teacher"))
     assert len(teacher.logits) == 2000
     message = f"teacher {teacher.teacher_id} is ready, and recorded when it is asked for again: searching runs failed"
     assert lines[-1].startswith(message)

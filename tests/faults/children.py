@@ -23,8 +23,9 @@ PRELOADED = [
 # Nine steps an epoch; the flushes and checkpoints of a long run, on a short one.
 TINY = [
     "--data", "twin", "--method", "rapid", "--epochs", "3", "--warmup-epochs", "1", "--teacher-epochs", "1",
-    "--batch-size", "200", "--teacher-batch-size", "200",
+    "--batch-size", "200", "--teacher-batch-size", "200", "--log-model", "false",
 ]  # fmt: skip
+WITH_MODEL = [*TINY, "--log-model", "true"]
 NUM_STEPS, NUM_EPOCHS = 27, 3
 SECONDS = 300
 
@@ -89,7 +90,7 @@ def _arm_file(strike: Strike) -> None:
     counted = _armed(strike, replace, replace)
     counted_save = _armed(strike, save, half)
     if strike.when == "within":
-        safetensors.torch.save_file = armed_save
+        safetensors.torch.save_file = armed_save  # type: ignore[assignment]
     else:
         pathlib.Path.replace = armed_replace  # type: ignore[assignment,method-assign]
 
@@ -145,8 +146,7 @@ def _quicken() -> None:
     from rapid_lab.training import loop
 
     loop.FLUSH_STEPS, loop.CHECKPOINT_STEPS = 2, 4
-    defaults: dict[str, Any] = MetricWriter.__init__.__kwdefaults__
-    defaults["batch_seconds"] = 0.05
+    MetricWriter.__init__.__kwdefaults__.update(batch_seconds=0.05)  # type: ignore[union-attr]
 
 
 def _act(folder: Path, words: list[str], prepare: Callable[[], None] | None) -> None:

@@ -1,9 +1,7 @@
 """What the tests of faults share: a run that nothing happens to, and folders to let something happen in."""
 
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,13 +22,10 @@ def undisturbed(made_store: Path, tmp_path_factory: pytest.TempPathFactory) -> U
 
 
 @pytest.fixture
-def cold(made_store: Path) -> Iterator[Path]:
-    """A store without runs and no teacher, where somebody who is not root gets, too."""
-    with tempfile.TemporaryDirectory(prefix="rapid-faults-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        copy_store(made_store, folder)
-        yield folder
+def cold(made_store: Path, tmp_path: Path) -> Path:
+    """A store without runs and no teacher."""
+    copy_store(made_store, tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

@@ -5,19 +5,15 @@ for the length of one write, as if what is written there had a disk of its own.
 """
 
 import contextlib
+import ctypes
 import os
-import pwd
 import resource
-import stat
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-import rapid_lab
+OVERRIDE, READ_AND_SEARCH = 1 << 1, 1 << 2  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
 
 
 @contextlib.contextmanager
@@ -43,19 +39,21 @@ def _around_saves(name: str, number: int, before: Callable[[Path], contextlib.Ab
         with before(path) if name in path.name and count >= number else contextlib.nullcontext():
             save(tensors, path, **options)
 
-    safetensors.torch.save_file = armed
+    safetensors.torch.save_file = armed  # type: ignore[assignment]
 
 
 def _around_uploads(before: Callable[[Path], contextlib.AbstractContextManager[None]]) -> None:
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository as Repository
 
-    log_artifact = Repository.log_artifact
+    def armed(log: Callable[..., None]) -> Callable[..., None]:
+        def upload(repository: Any, path: str, folder: str | None = None) -> None:
+            with before(Path(repository.artifact_dir)):
+                log(repository, path, folder)
 
-    def armed(repository: Any, path: str, folder: str | None = None) -> None:
-        with before(Path(repository.artifact_dir)):
-            log_artifact(repository, path, folder)
+        return upload
 
-    Repository.log_artifact = armed  # type: ignore[method-assign]
+    Repository.log_artifact = armed(Repository.log_artifact)  # type: ignore[method-assign]
+    Repository.log_artifacts = armed(Repository.log_artifacts)  # type: ignore[method-assign]
 
 
 def _around_spools(before: Callable[[Path], contextlib.AbstractContextManager[None]]) -> None:
@@ -74,7 +72,7 @@ def _impatient() -> None:
     """A store that takes nothing is given up at once."""
     from rapid_lab.tracking import writer
 
-    writer.STILL_SECONDS, writer.PAUSES = 0.2, (0.1,)
+    writer.STILL_SECONDS, writer.PAUSES = 0.2, (0.1,) * 7
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class ReadOnly:
 
     def __call__(self) -> None:
         _impatient()
-        be_nobody()
+        be_bound()
         if self.at == "artifact":
             _around_uploads(read_only)
         elif self.at == "spool":
@@ -140,24 +138,17 @@ def _around_new_spools() -> None:
         with read_only(spool_folder()):
             return create(run_id, store, process)
 
-    Spool.create = armed  # type: ignore[method-assign,assignment]
+    Spool.create = armed  # type: ignore[method-assign]
 
 
-def be_nobody() -> None:
-    """Permissions do not bind root: be somebody they bind."""
+def be_bound() -> None:
+    """Let permissions bind this process: root gives up its right to pass over them, which the system lets it do."""
     if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        os.setgroups([])
-        os.setgid(nobody.pw_gid)
-        os.setuid(nobody.pw_uid)
-
-
-def give_to_nobody(folder: Path) -> None:
-    """The folder and all in it belong to whom `be_nobody` becomes."""
-    if os.geteuid() == 0:
-        for place in (Path(rapid_lab.__file__), Path(sys.prefix) / "bin"):
-            if not all(parent.stat().st_mode & stat.S_IXOTH for parent in place.resolve().parents):
-                pytest.skip(f"{place.parent} is closed to all but root, and root cannot be refused anything")
-        nobody = pwd.getpwnam("nobody")
-        for path in (folder, *folder.rglob("*")):
-            os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        # As in linux/capability.h: three masks of the rights 0 to 31, then three of those above.
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+        masks = (ctypes.c_uint32 * 6)()
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.capget(header, masks) == 0
+        for place in range(3):
+            masks[place] &= ~(OVERRIDE | READ_AND_SEARCH)
+        assert libc.capset(header, masks) == 0

@@ -39,7 +39,7 @@ class SetBack:
             if count == self.number:
                 set_back()
 
-        safetensors.torch.save_file = armed
+        safetensors.torch.save_file = armed  # type: ignore[assignment]
 
 
 def set_back() -> None:

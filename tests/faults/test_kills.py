@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from faults.children import TINY, Strike, ask, begin, ended
+from faults.children import TINY, WITH_MODEL, Strike, ask, begin, ended
 from faults.outcomes import Outcome, Undisturbed, assert_same, assert_whole, copy_store, outcome
 from tracking.programs import MLFLOW_WARNINGS
 
@@ -13,8 +13,10 @@ pytestmark = pytest.mark.filterwarnings(MLFLOW_WARNINGS)
 
 SEED = 20261118
 # Inside a write of the checkpoint, of the teacher's cache and of the selected weights; a metric flush; an upload.
-QUICK = [Strike("checkpoint.safetensors", 3, "within"), Strike("metrics", 2, "after"), Strike("model", 1, "within")]
+QUICK = [Strike("checkpoint.safetensors", 3, "within")]
 SLOW = [
+    Strike("metrics", 2, "after"),
+    Strike("model", 1, "within"),
     Strike("checkpoint.safetensors", 1, "before"),
     Strike("checkpoint.safetensors", 2, "after"),
     Strike("selected.safetensors", 1, "within"),
@@ -41,8 +43,9 @@ def soaked(strikes: list[Strike]) -> list[object]:
 
 
 def killed_and_asked_again(folder: Path, strike: Strike, reference: Outcome) -> None:
-    assert ask(folder, ["run", *TINY], strike).code == -signal.SIGKILL
-    again = ask(folder, ["run", *TINY])
+    words = ["run", *(WITH_MODEL if strike.at == "model" else TINY)]
+    assert ask(folder, words, strike).code == -signal.SIGKILL
+    again = ask(folder, words)
     assert again.code == 0, again.err
     assert_whole(folder)
     assert_same(outcome(folder), reference)
@@ -55,7 +58,8 @@ def test_a_run_killed_inside_a_write_ends_as_one_that_never_was(
     killed_and_asked_again(taught, strike, undisturbed.outcome)
 
 
-@pytest.mark.parametrize("strike", [COLD[0], *soaked(COLD[1:])], ids=str)
+@pytest.mark.soak
+@pytest.mark.parametrize("strike", COLD, ids=str)
 def test_a_run_killed_while_its_teacher_is_made_or_cached_ends_as_one_that_never_was(
     cold: Path, undisturbed: Undisturbed, strike: Strike
 ) -> None:
@@ -64,7 +68,7 @@ def test_a_run_killed_while_its_teacher_is_made_or_cached_ends_as_one_that_never
 
 def kill_at_random(folder: Path, chance: random.Random, seconds: float) -> bool:
     """Whether the kill came before the end."""
-    process = begin(folder, ["run", *TINY])
+    process = begin(folder, ["run", *WITH_MODEL])
     moment = chance.uniform(0, seconds)
     process.join(moment)
     process.kill()
@@ -87,7 +91,7 @@ def test_twenty_kills_at_random_moments_change_nothing(
         copy_store(made_store, folder)
         while num_kills < 5 * (turn + 1):
             num_kills += kill_at_random(folder, chance, undisturbed.seconds)
-        again = ask(folder, ["run", *TINY])
+        again = ask(folder, ["run", *WITH_MODEL])
         assert again.code == 0, again.err
         assert_whole(folder)
         assert_same(outcome(folder), undisturbed.outcome)

@@ -131,6 +131,7 @@ def test_inputs_and_tags_that_depend_on_the_parent_wait_for_the_store_too(run: T
         one.log_input(name="agnews", digest="1234", source="{}", profile='{"train": 1800}')
         found = client().get_run(one.run_id)
         assert (found.data.tags["is"], found.info.status) == (kind, "RUNNING")
+        assert found.inputs is not None
         (logged,) = found.inputs.dataset_inputs
         assert (logged.dataset.name, logged.dataset.profile) == ("agnews", '{"train": 1800}')
 
