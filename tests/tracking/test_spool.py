@@ -117,18 +117,20 @@ def test_what_a_run_logs_while_the_store_is_kept_by_somebody_arrives_with_a_flus
     assert capsys.readouterr().out == "Nothing is waiting to be sent.\n"
 
 
-def test_inputs_and_tags_that_depend_on_the_parent_wait_for_the_store_too(run: TrackedRun, store: Path) -> None:
+def test_inputs_and_tags_that_depend_on_the_parent_wait_for_the_store_too(run: TrackedRun) -> None:
     """The data of a run, and the names that a sweep gives to the run of a seed."""
     child = start_run(run.experiment_id, "a seed", {}, parent_run_id=run.run_id)
-    with unwritable(store):
-        for one in (run, child):
-            one.log_input(name="agnews", digest="1234", source="{}", profile='{"train": 1800}')
-            one.set_tags_by_parent(run.run_id, {"is": "child"}, {"is": "other"})
-            assert one.is_away
-            one.leave()
-    assert {sent.outcome for sent in send_left_behind()} == {"sent"}
+    data = {"name": "agnews", "digest": "1234", "source": "{}", "profile": '{"train": 1800}'}
+    tags = {"parent": run.run_id, "child": {"is": "child"}, "other": {"is": "other"}}
+    for one in (run, child):
+        # As the writer leaves it, without waiting for sqlite to give up.
+        spool = Spool.create(one.run_id, client().tracking_uri, one.process)
+        spool.append([{"do": "input", **data}, {"do": "tags by parent", **tags}])
+        spool.close()
+    assert [sent.outcome for sent in send_left_behind()] == ["sent"] * 2
     for one, kind in ((run, "other"), (child, "child")):
-        one.log_input(name="agnews", digest="1234", source="{}", profile='{"train": 1800}')
+        one.log_input(**data)
+        one.set_tags_by_parent(run.run_id, {"is": "child"}, {"is": "other"})
         found = client().get_run(one.run_id)
         assert (found.data.tags["is"], found.info.status) == (kind, "RUNNING")
         assert found.inputs is not None
