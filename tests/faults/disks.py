@@ -1,17 +1,22 @@
 """Disks that become full and folders that become read-only at a chosen write, in the process that writes.
 
 A file-size limit stands for a full disk: the system refuses the bytes beyond it, as it would without space. It holds
-for the length of one write, as if what is written there had a disk of its own.
+for the length of one write, as if what is written there had a disk of its own. What a thread beside the training
+writes gets a disk that is really small, since the limit would hold for all threads.
 """
 
 import contextlib
 import ctypes
+import functools
 import os
 import resource
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 OVERRIDE, READ_AND_SEARCH = 1 << 1, 1 << 2  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
 
@@ -56,19 +61,7 @@ def _around_uploads(before: Callable[[Path], contextlib.AbstractContextManager[N
     Repository.log_artifacts = armed(Repository.log_artifacts)  # type: ignore[method-assign]
 
 
-def _around_spools(before: Callable[[Path], contextlib.AbstractContextManager[None]]) -> None:
-    from rapid_lab.tracking import spool
-
-    write = spool._write
-
-    def armed(descriptor: int, block: bytes) -> None:
-        with before(spool.spool_folder()):
-            write(descriptor, block)
-
-    spool._write = armed
-
-
-def _impatient() -> None:
+def impatient() -> None:
     """A store that takes nothing is given up at once."""
     from rapid_lab.tracking import writer
 
@@ -87,13 +80,24 @@ class FullDisk:
         return f"full at {self.at}"
 
     def __call__(self) -> None:
-        _impatient()
-        if self.at == "artifact":
-            _around_uploads(lambda _: limited(100))
-        elif self.at == "spool":
-            _around_spools(lambda _: limited(3000))
-        else:
-            _around_saves(self.at, self.number, lambda _: limited(self.num_bytes))
+        _around_saves(self.at, self.number, lambda _: limited(self.num_bytes))
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Callable[[], None]]:
+    """A disk of that size in place of a folder, and what makes it a large one; skips where nothing can be mounted."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        yield functools.partial(_call, "mount", "-o", "remount,size=100m", str(folder))
+    finally:
+        _call("umount", str(folder))
+
+
+def _call(*command: str) -> None:
+    subprocess.run(command, check=True)
 
 
 @contextlib.contextmanager
@@ -119,7 +123,7 @@ class ReadOnly:
         return f"read-only at {self.at}"
 
     def __call__(self) -> None:
-        _impatient()
+        impatient()
         be_bound()
         if self.at == "artifact":
             _around_uploads(read_only)

@@ -2,11 +2,12 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faults.children import TINY, Ended, ask, store_in
-from faults.disks import FullDisk, ReadOnly
+from faults.disks import FullDisk, ReadOnly, impatient, small_disk
 from faults.outcomes import Undisturbed, assert_same, assert_whole, outcome, runs
 from tracking.programs import MLFLOW_WARNINGS
 
@@ -83,28 +84,47 @@ def test_a_teachers_cache_that_cannot_be_written_ends_the_run_with_one_message(
     goes_on(cold, undisturbed)
 
 
+def ends_without_its_spool(folder: Path, prepare: Callable[[], None], reason: str) -> None:
+    end = ask(folder, WORDS, prepare)
+    message = f"{folder}/cache/spool cannot be written to: {reason}"
+    assert (end.code, messages(end)) == (2, [message])
+    assert the_failed_run(folder) == f"Failed: {message}"
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("fault", [FullDisk("spool"), ReadOnly("spool")], ids=str)
-def test_a_spool_that_cannot_be_written_ends_the_run_with_one_message(
-    taught: Path, undisturbed: Undisturbed, fault: Fault
-) -> None:
-    end = ask(taught, WORDS, fault)
-    (message,) = messages(end)
-    assert end.code == 2
-    assert message.startswith(f"{taught}/cache/spool cannot be written to: ")
-    assert the_failed_run(taught) == f"Failed: {message}"
+def test_a_spool_on_a_full_disk_ends_the_run_with_one_message(taught: Path, undisturbed: Undisturbed) -> None:
+    with small_disk(taught / "cache" / "spool", 8) as enlarge:
+        ends_without_its_spool(taught, impatient, "No space left on device")
+        enlarge()
+        goes_on(taught, undisturbed)
+
+
+@pytest.mark.soak
+def test_a_spool_in_a_read_only_folder_ends_the_run_with_one_message(taught: Path, undisturbed: Undisturbed) -> None:
+    ends_without_its_spool(taught, ReadOnly("spool"), "Permission denied")
     goes_on(taught, undisturbed)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("fault", [FullDisk("artifact"), ReadOnly("artifact")], ids=str)
-def test_artifacts_that_cannot_be_written_are_kept_and_sent_by_a_flush(
-    taught: Path, undisturbed: Undisturbed, fault: Fault
-) -> None:
-    end = ask(taught, WORDS, fault)
+def keeps_its_artifacts(folder: Path, prepare: Callable[[], None]) -> None:
+    end = ask(folder, WORDS, prepare)
     assert end.code == 0, end.err
     told = [message for message in messages(end) if message.endswith("is kept: `rapid-lab flush` sends it")]
     assert messages(end) == told != []
+
+
+@pytest.mark.soak
+def test_artifacts_on_a_full_disk_are_kept_and_sent_by_a_flush(taught: Path, undisturbed: Undisturbed) -> None:
+    with small_disk(taught / "mlruns", 16) as enlarge:
+        keeps_its_artifacts(taught, impatient)
+        enlarge()
+        flush = ask(taught, ["flush"])
+        assert (flush.code, flush.err) == (0, "")
+        goes_on(taught, undisturbed)
+
+
+@pytest.mark.soak
+def test_artifacts_in_a_read_only_folder_are_kept_and_sent_by_a_flush(taught: Path, undisturbed: Undisturbed) -> None:
+    keeps_its_artifacts(taught, ReadOnly("artifact"))
     flush = ask(taught, ["flush"])
     assert (flush.code, flush.err) == (0, "")
     goes_on(taught, undisturbed)

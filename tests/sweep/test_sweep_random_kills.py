@@ -20,7 +20,7 @@ WORDS = [
     "--data", "twin", "--epochs", "2", "--teacher-epochs", "1", "--relation-budget", "16,64", "--method", "uniform",
     "--seeds", "1,2", "--workers", "2", "--report",
 ]  # fmt: skip
-SEED, NUM_KILLS, SECONDS = 20261118, 8, 600
+SEED, NUM_KILLS, SECONDS = 20261118, 6, 600
 
 
 def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[str]:
