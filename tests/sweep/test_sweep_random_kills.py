@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,7 @@ from rapid_lab.cli import main
 
 SCRIPT = ROOT / "sweeps" / "budget_sweep.py"
 WORDS = [
-    "--data", "twin", "--epochs", "2", "--teacher-epochs", "1", "--relation-budget", "16,64", "--method", "uniform",
+    "--data", "twin", "--epochs", "1", "--teacher-epochs", "1", "--relation-budget", "16,64", "--method", "uniform",
     "--seeds", "1,2", "--workers", "2", "--report",
 ]  # fmt: skip
 SEED, NUM_KILLS, SECONDS = 20261118, 6, 600
@@ -37,10 +38,10 @@ def outcomes(folder: Path) -> dict[str, Outcome]:
     return found
 
 
-def kill_somebody(driver: subprocess.Popen[str], chance: random.Random) -> str | None:
+def kill_somebody(driver: subprocess.Popen[str], chance: random.Random, seconds: float) -> str | None:
     """The driver, or one of the processes below it, after a while; None where the sweep was done before."""
     try:
-        driver.wait(chance.uniform(5, 60))
+        driver.wait(chance.uniform(0.2, 0.8) * seconds)
     except subprocess.TimeoutExpired:
         below = sorted(process.pid for process in psutil.Process(driver.pid).children(recursive=True))
         victim = chance.choice([driver.pid, *below])
@@ -57,16 +58,18 @@ def test_a_sweep_whose_processes_are_killed_at_random_ends_as_one_that_never_was
     for folder in folders:
         folder.mkdir()
         copy_store(made_store, folder)
+    started = time.monotonic()
     driver = sweep(folders[0], monkeypatch)
     errors = driver.communicate(timeout=SECONDS)[1]
     assert driver.returncode == 0, errors
+    seconds = time.monotonic() - started
     reference = outcomes(folders[0])
 
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     for turn in range(NUM_KILLS):
         driver = sweep(folders[1], monkeypatch)
-        print(turn, kill_somebody(driver, chance))
+        print(turn, kill_somebody(driver, chance, seconds))
         driver.communicate(timeout=SECONDS)  # to the end of those below it, who have the same standard error
     driver = sweep(folders[1], monkeypatch)
     errors = driver.communicate(timeout=SECONDS)[1]
