@@ -1,10 +1,13 @@
 """What every test shares."""
 
 import os
+import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -12,6 +15,9 @@ import torch
 from jaxtyping import config
 
 from rapid_lab.allocation import keep_freed_memory
+
+if TYPE_CHECKING:
+    from faults.outcomes import Undisturbed
 
 keep_freed_memory()
 # The same cases in every run: a test that fails fails for everybody.
@@ -68,3 +74,35 @@ def lab(store: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of its own, and one teacher for all tests of a file."""
     monkeypatch.setenv("RAPID_CACHE_DIR", str(cache))
     return store
+
+
+@pytest.fixture(scope="session")
+def undisturbed(made_store: Path, tmp_path_factory: pytest.TempPathFactory) -> "Undisturbed":
+    """A short run that nothing happens to, for tests of faults."""
+    from faults.children import TINY, ask
+    from faults.outcomes import Undisturbed, assert_whole, copy_store, outcome
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    copy_store(made_store, folder)
+    started = time.monotonic()
+    done = ask(folder, ["run", *TINY])
+    assert done.code == 0, done.err
+    seconds = time.monotonic() - started
+    assert_whole(folder)
+    return Undisturbed(folder, outcome(folder), seconds)
+
+
+@pytest.fixture
+def cold(made_store: Path, tmp_path: Path) -> Path:
+    """A folder with a store without runs and no teacher."""
+    from faults.outcomes import copy_store
+
+    copy_store(made_store, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def taught(cold: Path, undisturbed: "Undisturbed") -> Path:
+    """The same with the teacher of the undisturbed run, which takes the most time."""
+    shutil.copytree(undisturbed.folder / "cache" / "teachers", cold / "cache" / "teachers")
+    return cold
