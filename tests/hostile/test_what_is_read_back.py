@@ -12,7 +12,7 @@ from studies import ROOT
 
 SOURCES = [
     path
-    for name in ("rapid_lab", "sweeps", "benchmarks", "docker", "tools")
+    for name in ("rapid_lab", "sweeps", "benchmarks", "docker", ".ci")
     for path in sorted((ROOT / name).rglob("*.py"))
 ]
 # Modules that run code while they read, and those for which nothing here has a use.
