@@ -3,6 +3,7 @@
 Random streams are named, and the learning rate follows from the step, so neither is stored.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,20 @@ def save_checkpoint(
     save_tensors(path, tensors | {"ledger": table}, asdict(progress))
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer) -> tuple[Progress, Tensor, dict[str, Tensor]]:
-    """Put model and optimizer back, and return the progress, the ledger so far and the selected weights."""
-    tensors, description = open_tensors(path)
+Contents = tuple[dict[str, Tensor], dict[str, Any]]
+
+
+def load_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    read: Callable[[Callable[[], Contents]], Contents] = lambda make: make(),
+) -> tuple[Progress, Tensor, dict[str, Tensor]]:
+    """Put model and optimizer back, and return the progress, the ledger so far and the selected weights.
+
+    Where several ranks train, `read` gives all of them what the first one has in its file.
+    """
+    tensors, description = read(lambda: open_tensors(path))
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "selected": {}, "optimizer": {}, "ledger": {}}
     state = optimizer.state_dict()
     state["state"] = {}
