@@ -134,6 +134,19 @@ def test_a_rank_that_is_killed_ends_the_run_as_failed(store: Path) -> None:
 
 
 @pytest.mark.soak
+def test_torchrun_may_start_the_ranks_again_and_the_run_goes_on(store: Path) -> None:
+    options = ["-m", "rapid_lab", "run", *TINY, "--epochs", "6"]
+    process = start_ranks(2, "--max-restarts=1", *options, folder=store.parent)
+    wait_for(process, "epoch 2/6")
+    process_of(1, process).kill()
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    run = the_run()
+    assert (run.info.status, run.data.tags[names.RESUMED]) == ("FINISHED", "true")
+    assert result_of(run)["parts"] == 2
+
+
+@pytest.mark.soak
 def test_a_rank_that_is_killed_while_the_teacher_is_trained_ends_the_run_as_failed(store: Path) -> None:
     """There is no exchange that could fail: torchrun's SIGTERM is told from one that means the run."""
     process = start(2, store.parent, "--epochs", "1", "--teacher-epochs", "40")

@@ -51,6 +51,7 @@ class Crew:
         try:
             yield
         except (Interrupted, RankError) as fault:
+            ignore_termination()
             deadline = time.monotonic() + (CLOSING_SECONDS if isinstance(fault, RankError) else 0.0)
             while not (lost := self.lost()) and time.monotonic() < deadline:
                 time.sleep(0.02)
