@@ -121,8 +121,9 @@ def test_a_bad_setting_is_one_message_and_ends_every_rank_with_2(store: Path) ->
     assert client().search_runs(["0"]) == []
 
 
-def test_a_rank_that_is_killed_ends_the_run_as_failed(store: Path) -> None:
-    process = start(2, store.parent, "--epochs", "40")
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_rank_that_is_killed_ends_the_run_as_failed(size: int, store: Path) -> None:
+    process = start(size, store.parent, "--epochs", "40")
     wait_for(process, "epoch 1/40")
     victim = process_of(1, process)
     victim.kill()

@@ -66,22 +66,22 @@ class Crew:
             process, reason = read_process(name), self._reason(rank)
             if reason:
                 found.append(f"rank {rank} has failed: {reason}")
-            elif process is not None and process.is_here and not process.is_alive:
+            elif reason is None and process is not None and process.is_here and not process.is_alive:
                 found.append(f"rank {rank} (process {process.pid}) has ended without a word")
         return "; ".join(found)
 
     def give_reason(self, fault: Exception) -> None:
-        """Leave word, before this rank ends, why it does."""
-        if self.ranks.store is not None:
-            with suppress(RankError), answered():
-                self.ranks.store.set(f"reason/{self.ranks.rank}", said(fault))
+        """Leave word, before this rank ends, why it does; none of its own where it only lost another one."""
+        reason = "" if isinstance(fault, RankError) else said(fault)
+        with suppress(RankError), answered():
+            self.ranks.store.set(f"reason/{self.ranks.rank}", reason)
 
-    def _reason(self, rank: int) -> str:
+    def _reason(self, rank: int) -> str | None:
         key, store = f"reason/{rank}", self.ranks.store
         with suppress(RankError), answered():
-            if store is not None and store.check([key]):
-                return store.get(key).decode()
-        return ""
+            if store.check([key]):
+                return str(store.get(key).decode())
+        return None
 
     def _dismiss(self, code: int) -> None:
         # A rank that ends with a fault makes torchrun send SIGTERM to the rest: this one ends anyway, in its own time.

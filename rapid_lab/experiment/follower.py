@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from rapid_lab.config import Value
-from rapid_lab.experiment.crew import MENDABLE, Crew
+from rapid_lab.experiment.crew import MENDABLE, Crew, exit_code
 from rapid_lab.experiment.preparation import prepare, prepare_data
 from rapid_lab.experiment.run import train_student
 from rapid_lab.teacher import ensure_teacher
@@ -43,12 +43,10 @@ def follow(crew: Crew) -> NoReturn:
     try:
         while isinstance(word := crew.ranks.word(), dict):
             train_along(word, crew.ranks)
-    except RankError:
-        raise SystemExit(1) from None  # what has happened is for the rank it happened to, and for the first, to tell
     except Exception as fault:
         crew.give_reason(fault)
-        if isinstance(fault, MENDABLE):
-            raise SystemExit(2) from None
+        if isinstance(fault, (RankError, *MENDABLE)):  # which the first rank tells
+            raise SystemExit(exit_code(fault)) from None
         raise
     if word == 0:
         leave()

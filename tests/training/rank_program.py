@@ -5,11 +5,12 @@ torchrun starts this file with a folder, in which every rank leaves what it has 
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from training.lab import (
     BATCH_SIZE,
@@ -112,10 +113,14 @@ def trainings(ranks: Ranks, folder: Path, *, dropout: float) -> dict[str, dict[s
 class Signalling(Store):
     """Asks its own process to end when it is told of one step."""
 
+    def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:
+        super().__init__()
+        self.number = number
+
     def steps(self, first: int, table: Tensor) -> None:
         super().steps(first, table)
         if first + len(table) - 1 == ENDED_STEP:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(self.number)
 
 
 def ended(ranks: Ranks, folder: Path) -> int:
@@ -174,22 +179,51 @@ def findings(ranks: Ranks, folder: Path) -> dict[str, Any]:
     }
 
 
-def main(device: str, folder: Path, left: Sequence[str]) -> None:
-    """On CUDA one training is enough: what does not depend on the device is found on the CPU."""
+def on_gpus(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    """One training is enough: what does not depend on the device is found on the CPU."""
+    return training(ranks, "rapid", folder / "gpus", dropout=0.0, device=torch.device("cuda"))
+
+
+def killed(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    """A training whose first rank ends without a word, between two checkpoints."""
+    store = Signalling(signal.SIGKILL) if ranks.is_first else Store()
+    loop.train(make_job(folder / "killed", model=make_student(dropout=0.0), observer=store, ranks=ranks))
+    raise AssertionError("it was not killed")
+
+
+def gone_on(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    return resumed(ranks, folder / "killed")
+
+
+def by_two_and_by_three(ranks: Ranks, folder: Path) -> dict[int, Any]:
+    """Two of three processes go on with what one left, all three with what two did."""
+    found: dict[int, Any] = {}
+    two = Ranks(ranks.rank, 2)
+    two._group = dist.new_group([0, 1])
+    for each in (two, ranks):
+        if each.rank < each.size:
+            left = resumed(each, folder / f"ended by {each.size - 1}")
+            found[each.size] = findings(each, folder) | {"gone on": left}
+    return found
+
+
+TASKS: dict[str, Callable[[Ranks, Path], Any]] = {
+    "by_two_and_by_three": by_two_and_by_three,
+    "on_gpus": on_gpus,
+    "killed": killed,
+    "gone_on": gone_on,
+}
+
+
+def main(task: str, folder: Path) -> None:
     torch.set_num_threads(1)
     loop.FLUSH_STEPS, loop.CHECKPOINT_STEPS, evaluation.EVALUATION_BATCH = 1, 4, 4
-    ranks, chosen = join(), choose_device(device)
+    ranks, device = join(), choose_device("cuda" if task == "on_gpus" else "cpu")
     refusal = refused(ranks)
-    ranks.begin(chosen, "the same")
-    if chosen.type == "cuda":
-        found = training(ranks, "rapid", folder / "gpus", dropout=0.0, device=chosen)
-    else:
-        found = findings(ranks, folder) | {"refused": refusal}
-    for name in left:  # unfinished by another number of ranks
-        found[name] = resumed(ranks, folder / name)
-    torch.save(found, folder / f"rank {ranks.rank} of {ranks.size}.pt")
+    ranks.begin(device, "the same")
+    torch.save((TASKS[task](ranks, folder), refusal), folder / f"rank {ranks.rank}.pt")
     leave()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], Path(sys.argv[2]))

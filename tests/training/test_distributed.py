@@ -23,10 +23,11 @@ from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import train
 
 COUNTS = slice(0, 5)  # of the table: relations
-# Sums in another order. AdamW divides a gradient by its size, so weights differ by more than gradients do.
-GRADIENT_TOLERANCE = {"rtol": 1e-4, "atol": 1e-6}
-WEIGHT_TOLERANCE = {"rtol": 0.0, "atol": 1e-3}
-RECORD_TOLERANCE = {"rtol": 1e-3, "atol": 1e-5}
+# Sums in another order. AdamW divides a gradient by its size: where that is zero but for rounding, as at the biases of
+# attention keys, weights differ most.
+GRADIENT_TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+WEIGHT_TOLERANCE = {"rtol": 0.0, "atol": 1e-4}
+RECORD_TOLERANCE = {"rtol": 1e-4, "atol": 1e-6}
 
 Found = dict[int, list[dict[str, Any]]]
 
@@ -45,16 +46,24 @@ def alone(folder: Path) -> dict[str, Any]:
         return rank_program.findings(ALONE, folder)
 
 
+def run_ranks(size: int, task: str, folder: Path) -> list[tuple[Any, str]]:
+    """What every rank has found, and how it was refused at first."""
+    process = start_ranks(size, rank_program.__file__, task, str(folder), folder=folder)
+    output = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return [torch.load(folder / f"rank {rank}.pt") for rank in range(size)]
+
+
 @pytest.fixture(scope="module")
-def together(folder: Path, alone: dict[str, Any]) -> Found:
-    """What every rank of two has found, then every rank of three, which go on with what the others left."""
-    found = {}
-    for size, left in ((2, "ended by 1"), (3, "ended by 2")):
-        process = start_ranks(size, rank_program.__file__, "cpu", str(folder), left, folder=folder)
-        output = process.communicate(timeout=300)
-        assert process.returncode == 0, output
-        found[size] = [torch.load(folder / f"rank {rank} of {size}.pt") for rank in range(size)]
-    return found
+def launched(folder: Path, alone: dict[str, Any]) -> list[tuple[Any, str]]:
+    """Three processes, which take seconds to start; two of them are two ranks first."""
+    return run_ranks(3, "by_two_and_by_three", folder)
+
+
+@pytest.fixture(scope="module")
+def together(launched: list[tuple[Any, str]]) -> Found:
+    """What each of two ranks has found, and each of three."""
+    return {size: [found[size] for found, _ in launched[:size]] for size in (2, 3)}
 
 
 def ranks_of(together: Found) -> list[tuple[int, dict[str, Any]]]:
@@ -109,7 +118,7 @@ def test_a_training_without_dropout_ends_as_that_of_one_process(
         assert trained["selected_epoch"] == expected["selected_epoch"]
         for ours, theirs in zip(trained["epochs"], expected["epochs"], strict=True):
             assert (ours["correct"], ours["total"]) == (theirs["correct"], theirs["total"])
-            assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-3)
+            assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -164,16 +173,14 @@ def test_a_signal_to_one_rank_ends_all_after_the_same_step(together: Found) -> N
     assert {found["ended"] for _, found in ranks_of(together)} == {ENDED_STEP + 1}
 
 
-@pytest.mark.parametrize(("num_ranks", "left"), [(2, "ended by 1"), (3, "ended by 2")])
-def test_a_training_goes_on_with_another_number_of_ranks(
-    num_ranks: int, left: str, together: Found, alone: dict[str, Any]
-) -> None:
+def test_a_training_goes_on_with_another_number_of_ranks(together: Found, alone: dict[str, Any]) -> None:
+    """Two ranks with what one process has begun, three with what two have."""
     expected = alone["without dropout"]["rapid"]
-    for found in together[num_ranks]:
-        assert found[left]["parts"] == 2
-        assert_weights(found[left]["weights"], expected["weights"], WEIGHT_TOLERANCE)
-        assert torch.equal(found[left]["table"][:, COUNTS], expected["table"][:, COUNTS])
-        assert len(found[left]["table"]) == EPOCHS * NUM_BATCHES
+    for _, found in ranks_of(together):
+        assert found["gone on"]["parts"] == 2
+        assert_weights(found["gone on"]["weights"], expected["weights"], WEIGHT_TOLERANCE)
+        assert torch.equal(found["gone on"]["table"][:, COUNTS], expected["table"][:, COUNTS])
+        assert len(found["gone on"]["table"]) == EPOCHS * NUM_BATCHES
 
 
 def test_a_training_that_ranks_have_begun_goes_on_alone(
@@ -185,8 +192,22 @@ def test_a_training_that_ranks_have_begun_goes_on_alone(
     assert_weights(trained["weights"], alone["without dropout"]["rapid"]["weights"], WEIGHT_TOLERANCE)
 
 
-def test_ranks_that_would_train_another_thing_are_refused_on_every_rank(together: Found) -> None:
-    refusals = {found["refused"] for _, found in ranks_of(together)}
+@pytest.mark.soak
+def test_a_training_whose_first_rank_was_killed_goes_on_with_another_number_of_ranks(
+    alone: dict[str, Any], tmp_path: Path
+) -> None:
+    process = start_ranks(2, rank_program.__file__, "killed", str(tmp_path), folder=tmp_path)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "Signal 9 (SIGKILL) received" in errors
+    for found, _ in run_ranks(3, "gone_on", tmp_path):
+        assert found["parts"] == 2
+        assert_weights(found["weights"], alone["without dropout"]["rapid"]["weights"], WEIGHT_TOLERANCE)
+        assert torch.equal(found["table"][:, COUNTS], alone["without dropout"]["rapid"]["table"][:, COUNTS])
+
+
+def test_ranks_that_would_train_another_thing_are_refused_on_every_rank(launched: list[tuple[Any, str]]) -> None:
+    refusals = {refusal for _, refusal in launched}
     assert len(refusals) == 1
     assert refusals.pop().startswith("rank 1 would not train what rank 0 does: data, models, code")
 
