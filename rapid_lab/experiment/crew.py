@@ -11,11 +11,12 @@ from dataclasses import asdict
 
 from rapid_lab.config import Settings
 from rapid_lab.errors import DataError, SettingError
+from rapid_lab.launch import RankError
 from rapid_lab.reach import said
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.processes import read_process, this_process
 from rapid_lab.tracking.signals import Interrupted, ignore_termination
-from rapid_lab.training.distributed import ALONE, RankError, Ranks, answered, leave
+from rapid_lab.training.distributed import ALONE, Ranks, answered, leave
 
 # How long a process may take to be gone once its connections are closed.
 CLOSING_SECONDS = 2.0

@@ -11,9 +11,10 @@ from rapid_lab.config import Value
 from rapid_lab.experiment.crew import MENDABLE, Crew, exit_code
 from rapid_lab.experiment.preparation import prepare, prepare_data
 from rapid_lab.experiment.run import train_student
+from rapid_lab.launch import RankError
 from rapid_lab.teacher import ensure_teacher
 from rapid_lab.tracking.signals import ENDING, Interrupted, orderly_end
-from rapid_lab.training.distributed import RankError, Ranks, leave
+from rapid_lab.training.distributed import Ranks, leave
 
 
 class Silence:
