@@ -13,7 +13,7 @@ from training import rank_program
 from training.lab import BATCH_SIZE, EPOCHS, NUM_BATCHES, make_job
 from training.rank_program import ENDED_STEP, SIZES
 
-from rapid_lab.models import forward
+from rapid_lab.models import Outputs, forward
 from rapid_lab.names import PEAK_MB, STEP_METRICS, STEP_MS
 from rapid_lab.objectives import METHODS
 from rapid_lab.seeds import derived_seed
@@ -238,7 +238,7 @@ def test_dropout_is_named_after_the_first_example_of_a_share_and_not_after_a_ran
 
 
 def test_alone_nothing_is_changed() -> None:
-    outputs = rank_program.Outputs(torch.ones(3, 2), torch.ones(3, 4))
+    outputs = Outputs(torch.ones(3, 2), torch.ones(3, 4))
     assert ALONE.gathered(outputs, 3) is outputs
     assert ALONE.share([5, 3, 9]) == ([5, 3, 9], ())
     assert (ALONE.largest(3.5), ALONE.of_first(lambda: "made"), ALONE.everyones(7)) == (3.5, "made", [7])
@@ -266,7 +266,7 @@ def test_alone_the_numbers_are_those_of_before_there_were_ranks(method: str, alo
 def test_alone_dropout_is_seeded_as_before_there_were_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def watch(*arguments: Any) -> rank_program.Outputs:
+    def watch(*arguments: Any) -> Outputs:
         seen.append(torch.initial_seed())
         return forward(*arguments)
 
