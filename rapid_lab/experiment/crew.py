@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
 from rapid_lab.config import Settings
-from rapid_lab.errors import DataError, SettingError
+from rapid_lab.errors import DataError, SettingError, TrainingError
 from rapid_lab.launch import RankError
 from rapid_lab.reach import said
 from rapid_lab.tracking.errors import TrackingError
@@ -20,7 +20,7 @@ from rapid_lab.training.distributed import ALONE, Ranks, answered, leave
 
 # How long a process may take to be gone once its connections are closed.
 CLOSING_SECONDS = 2.0
-MENDABLE = (SettingError, DataError, TrackingError)
+MENDABLE = (SettingError, DataError, TrackingError, TrainingError)
 
 
 class Crew:

@@ -24,7 +24,7 @@ from training.lab import (
     make_teacher,
 )
 
-from rapid_lab.errors import DataError
+from rapid_lab.errors import DataError, TrainingError
 from rapid_lab.method.update import UpdateInfo
 from rapid_lab.models import Outputs, forward
 from rapid_lab.objectives import METHODS
@@ -34,7 +34,6 @@ from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.training import evaluation, loop
 from rapid_lab.training.distributed import Ranks, join, leave
 from rapid_lab.training.evaluation import evaluate
-from rapid_lab.training.ledger import TrainingError
 from rapid_lab.training.resources import choose_device
 
 # Full, uneven, of fewer examples than three ranks, and too small for a relation.
