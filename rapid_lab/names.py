@@ -15,6 +15,7 @@ BIASED = "rapid.biased"
 KIND = "rapid.kind"
 DEVICE = "rapid.device"
 HARDWARE = "rapid.hardware"
+WORLD_SIZE = "rapid.world_size"  # processes that train the student; not in its identity
 RESUMED = "rapid.resumed"
 CONFIG_ID = "rapid.config_id"
 TEACHER_ID = "rapid.teacher_id"

@@ -99,6 +99,12 @@ class Teacher:
         """T_cal, fitted on the selection split."""
         return float(self.facts["temperature"])
 
+    def digest(self) -> str:
+        """SHA-256 over its signals: those of two machines may differ in their last bits."""
+        content = hashlib.sha256(self.logits.numpy().tobytes())
+        content.update(self.pooled.numpy().tobytes())
+        return content.hexdigest()
+
     def weights(self) -> dict[str, Tensor]:
         """The fine-tuned weights."""
         try:

@@ -77,6 +77,11 @@ VARIABLES: dict[str, Variable] = {
     "RAY_ADDRESS": Variable("the Ray cluster"),
     "RAY_AUTH_TOKEN": Variable("token of the Ray cluster; read by Ray"),
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": Variable("set here, for Ray"),
+    "TORCHELASTIC_RUN_ID": Variable("set by torchrun for the ranks it starts"),
+    "RANK": Variable("which of all ranks this process is; set by torchrun"),
+    "WORLD_SIZE": Variable("how many ranks there are; set by torchrun"),
+    "LOCAL_RANK": Variable("which of this machine's ranks this process is; set by torchrun"),
+    "LOCAL_WORLD_SIZE": Variable("how many ranks this machine has; set by torchrun"),
     "CUBLAS_WORKSPACE_CONFIG": Variable("set here, for CUDA"),
     "BROWSER_PATH": Variable("the browser that draws pictures; read by kaleido"),
 }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rapid_lab.cli.parsing import Parser
 from rapid_lab.errors import DataError, SettingError, TrainingError, told_where_unwritable
+from rapid_lab.launch import RankError, launch
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import launched_run
 from rapid_lab.tracking.redaction import hide_secrets_in_tracebacks, message_of
@@ -36,10 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_variables()
         command, rest = parser.parse_known_args(arguments)
+        if command.command != "run" and launch().size > 1:
+            raise SettingError(
+                f"command must be run under torchrun, got {command.command!r}: each rank would do all of it"
+            )
         module = importlib.import_module(f"rapid_lab.cli.{command.command}")
         with launched_run(), told_where_unwritable():
             module.run(rest)
     except (SettingError, DataError, TrackingError, TrainingError) as error:
         print(f"rapid-lab: {message_of(error)}", file=sys.stderr)
         return 2
+    except RankError as error:
+        print(f"rapid-lab: {message_of(error)}", file=sys.stderr)
+        return 1
     return 0

@@ -11,10 +11,26 @@ from typing import Any
 from rapid_lab.cli.parsing import SWITCH, Parser, parsed
 from rapid_lab.cli.progress import watcher
 from rapid_lab.config import SETTINGS, Value, read_config, resolve
+from rapid_lab.launch import launch
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Parse, run, print."""
+    """Parse, run, print; of several ranks the first one does, and the others train along."""
+    if launch().size == 1:
+        _run(arguments)
+        return
+    from rapid_lab.experiment.crew import Crew
+    from rapid_lab.experiment.follower import follow
+    from rapid_lab.training.distributed import join
+
+    crew = Crew(join())
+    if not crew.ranks.is_first:
+        follow(crew)
+    with crew.led():
+        _run(arguments, crew=crew)
+
+
+def _run(arguments: Sequence[str], **more: Any) -> None:
     options = vars(parsed(parser(), arguments))
     as_json, is_forced = options.pop("json"), options.pop("force")
     given = given_settings(options)
@@ -23,7 +39,7 @@ def run(arguments: Sequence[str]) -> None:
     from rapid_lab.experiment.run import run_experiment
 
     with watcher(f"{settings.method} {settings.dataset} seed {settings.seed}") as watching:
-        outcome = run_experiment(given, watching, is_forced=is_forced)
+        outcome = run_experiment(given, watching, is_forced=is_forced, **more)
     summary = {
         "run_id": outcome.run_id,
         "config_id": outcome.config_id,

@@ -18,6 +18,7 @@ from rapid_lab.teacher import Teacher
 from rapid_lab.tracking.artifacts import log_dataset, read_text
 from rapid_lab.tracking.provenance import SOURCE_HASH, provenance
 from rapid_lab.tracking.runs import TrackedRun
+from rapid_lab.training.distributed import Ranks
 from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import Trained
 from rapid_lab.training.resources import device_name
@@ -28,7 +29,17 @@ def run_name(prepared: Prepared) -> str:
     return f"{prepared.settings.method} {prepared.data.name} seed {prepared.settings.seed}"
 
 
-def tags(prepared: Prepared) -> dict[str, str]:
+def machine_tags(prepared: Prepared, ranks: Ranks) -> dict[str, str]:
+    """What trains: a run that goes on elsewhere changes them. Times of another number of devices share no cell."""
+    name = device_name(prepared.device)
+    return {
+        names.DEVICE: prepared.device.type,
+        names.HARDWARE: name if ranks.size == 1 else f"{ranks.size} x {name}",
+        names.WORLD_SIZE: str(ranks.size),
+    }
+
+
+def tags(prepared: Prepared, ranks: Ranks) -> dict[str, str]:
     """The tags tables and searches rely on."""
     return {
         names.KIND: names.STUDENT,
@@ -38,8 +49,7 @@ def tags(prepared: Prepared) -> dict[str, str]:
         names.DATA_HASH: prepared.data.data_hash,
         names.COMPLETE: "false",
         names.BIASED: str(prepared.settings.is_biased).lower(),
-        names.DEVICE: prepared.device.type,
-        names.HARDWARE: device_name(prepared.device),
+        **machine_tags(prepared, ranks),
         names.RESUMED: "false",
         names.CONFIG_ID: prepared.config_id,
         names.TEACHER_ID: prepared.teacher.teacher_id if prepared.teacher else "none",
@@ -56,7 +66,7 @@ def params(prepared: Prepared) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(prepared.settings).items() if name not in changeable}
 
 
-def result(prepared: Prepared, teacher: Teacher | None, trained: Trained) -> dict[str, Any]:
+def result(prepared: Prepared, teacher: Teacher | None, trained: Trained, ranks: Ranks) -> dict[str, Any]:
     """Everything the paper's reproducibility section lists: counts, not rates."""
     progress = trained.progress
     sums = dict(zip(COLUMNS, trained.table.sum(0).tolist(), strict=True))
@@ -82,6 +92,7 @@ def result(prepared: Prepared, teacher: Teacher | None, trained: Trained) -> dic
         },
         "teacher": {"id": teacher.teacher_id, **teacher.facts} if teacher else None,
         "device": prepared.device.type,
+        "world_size": ranks.size,
         "precision": str(prepared.dtype),
         "steps": len(trained.table),
         "relations": {name.removeprefix("relations/"): int(sums[name]) for name in COLUMNS if "relations/" in name},

@@ -20,6 +20,7 @@ from rapid_lab.config import Value, written_config
 from rapid_lab.data.sources import TextData
 from rapid_lab.errors import DataError
 from rapid_lab.experiment import record
+from rapid_lab.experiment.crew import NOBODY, Crew
 from rapid_lab.experiment.duration import duration_notice
 from rapid_lab.experiment.preparation import Prepared, prepare, prepare_data
 from rapid_lab.experiment.store import check_places, current_experiment
@@ -33,13 +34,14 @@ from rapid_lab.tracking.door import client
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import launched_id
 from rapid_lab.tracking.runs import TrackedRun, adopt_run, is_ended, make_pointer, start_run
-from rapid_lab.tracking.signals import Interrupted, orderly_end
+from rapid_lab.tracking.signals import Interrupted, ignore_termination, orderly_end
 from rapid_lab.tracking.spool_flush import send_left_behind
 from rapid_lab.tracking.store import RunSummary, find_runs, prepare_store
 from rapid_lab.tracking.system import SystemSampler
+from rapid_lab.training.distributed import ALONE, Ranks
 from rapid_lab.training.evaluation import predict, score
 from rapid_lab.training.ledger import COLUMNS
-from rapid_lab.training.loop import Job, Observer, train
+from rapid_lab.training.loop import Job, Observer, Trained, train
 
 CHECKPOINT = "checkpoint.safetensors"
 SELECTED = "selected.safetensors"
@@ -98,7 +100,12 @@ class Tracker:
 
 
 def run_experiment(
-    given: Mapping[str, Value], watcher: Observer, *, is_forced: bool = False, parent_run_id: str | None = None
+    given: Mapping[str, Value],
+    watcher: Observer,
+    *,
+    is_forced: bool = False,
+    parent_run_id: str | None = None,
+    crew: Crew = NOBODY,
 ) -> Outcome:
     """The run of these settings, however much of it exists already."""
     check_places()
@@ -111,8 +118,11 @@ def run_experiment(
     folder = run_folder(prepared.config_id)
     # A second process with the same settings waits here, and then finds the run finished.
     with locked(folder.with_suffix(".lock")), orderly_end():
-        tracked, is_finished = claim(prepared, experiment, parent_run_id, is_forced=is_forced)
-        result = complete(prepared, tracked, folder) if is_finished else carry_out(prepared, tracked, folder, watcher)
+        tracked, is_finished = claim(prepared, experiment, parent_run_id, crew.ranks, is_forced=is_forced)
+        if is_finished:
+            result = complete(prepared, tracked, folder)
+        else:
+            result = carry_out(prepared, tracked, folder, watcher, crew)
     return Outcome(tracked.run_id, prepared.config_id, is_finished, result, data.warnings)
 
 
@@ -122,7 +132,7 @@ def run_folder(config_id: str) -> Path:
 
 
 def claim(
-    prepared: Prepared, experiment: str, parent_run_id: str | None, *, is_forced: bool
+    prepared: Prepared, experiment: str, parent_run_id: str | None, ranks: Ranks, *, is_forced: bool
 ) -> tuple[TrackedRun, bool]:
     """The MLflow run to write to, and whether it is finished; the one `mlflow run` made may become a pointer."""
     launched = launched_id()
@@ -131,7 +141,7 @@ def claim(
         existing, finished = found_runs(prepared.config_id, experiment)  # it had ended while the store was away
     usable = (finished or existing)[:1]
     if is_forced or not usable:
-        tags = record.tags(prepared)
+        tags = record.tags(prepared, ranks)
         if launched is None:
             return start_run(experiment, record.run_name(prepared), tags, parent_run_id=parent_run_id), False
         tracked = adopt_run(launched)
@@ -142,7 +152,7 @@ def claim(
     if finished:
         return TrackedRun(usable[0].run_id, experiment, client()), True
     tracked = adopt_run(usable[0].run_id)
-    tracked.set_tags({names.RESUMED: "true"})
+    tracked.set_tags({names.RESUMED: "true", **record.machine_tags(prepared, ranks)})
     return tracked, False
 
 
@@ -154,24 +164,11 @@ def found_runs(config_id: str, experiment: str) -> tuple[list[RunSummary], list[
     return existing, [run for run in existing if run.tags.get(names.COMPLETE) == "true"]
 
 
-def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Observer) -> dict[str, Any]:
+def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Observer, crew: Crew) -> dict[str, Any]:
     """Train, report, record; whatever ends the run early ends it in order."""
     try:
-        tracked.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in record.params(prepared).items()})
-        tracked.log_artifact_text(names.CONFIG, written_config(prepared.settings))
-        record.log_data(prepared, tracked)
-        notice = duration_notice(prepared.settings, prepared.data)
-        if notice:
-            watcher.say(notice)
-        teacher = None
-        if prepared.teacher is not None:
-            teacher = ready_teacher(prepared.teacher, prepared.data, tracked.experiment_id, watcher)
-        with SystemSampler(tracked.log_metrics, first_step=tracked.next_step(names.CPU_PERCENT)):
-            trained = train(student_job(prepared, teacher, folder, Tracker(tracked, watcher)))
-        prepared.model.load_state_dict(trained.weights)
-        save_tensors(folder / SELECTED, trained.weights, {"config_id": prepared.config_id})
-        keep_table(tracked, names.STEPS, record.step_table(trained.table))
-        result = conclude(prepared, tracked, folder, record.result(prepared, teacher, trained))
+        with crew.watched():
+            result = train_and_record(prepared, tracked, folder, watcher, crew)
         tracked.finish("FINISHED")
         (folder / CHECKPOINT).unlink(missing_ok=True)
         return result
@@ -179,8 +176,31 @@ def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Ob
         tracked.finish("KILLED")
         raise
     except BaseException as fault:
+        ignore_termination()
         tracked.fail(fault)
         raise
+
+
+def train_and_record(
+    prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Observer, crew: Crew
+) -> dict[str, Any]:
+    """Everything between the start of a run and its end."""
+    tracked.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in record.params(prepared).items()})
+    tracked.log_artifact_text(names.CONFIG, written_config(prepared.settings))
+    record.log_data(prepared, tracked)
+    notice = duration_notice(prepared.settings, prepared.data)
+    if notice:
+        watcher.say(notice)
+    teacher = None
+    if prepared.teacher is not None:
+        teacher = ready_teacher(prepared.teacher, prepared.data, tracked.experiment_id, watcher)
+    crew.call(prepared.settings)
+    with SystemSampler(tracked.log_metrics, first_step=tracked.next_step(names.CPU_PERCENT)):
+        trained = train_student(prepared, teacher, Tracker(tracked, watcher), crew.ranks)
+    prepared.model.load_state_dict(trained.weights)
+    save_tensors(folder / SELECTED, trained.weights, {"config_id": prepared.config_id})
+    keep_table(tracked, names.STEPS, record.step_table(trained.table))
+    return conclude(prepared, tracked, folder, record.result(prepared, teacher, trained, crew.ranks))
 
 
 def conclude(prepared: Prepared, tracked: TrackedRun, folder: Path, result: dict[str, Any]) -> dict[str, Any]:
@@ -259,7 +279,16 @@ def ready_teacher(task: TeacherTask, data: TextData, experiment: str, watcher: O
     return teacher
 
 
-def student_job(prepared: Prepared, teacher: Teacher | None, folder: Path, observer: Observer) -> Job:
+def train_student(prepared: Prepared, teacher: Teacher | None, observer: Observer, ranks: Ranks) -> Trained:
+    """Every rank's part of the training, which begins when all are ready."""
+    digest = teacher.digest() if teacher and ranks.size > 1 else None
+    ranks.begin(prepared.device, f"{prepared.config_id} {digest}")
+    return train(student_job(prepared, teacher, run_folder(prepared.config_id), observer, ranks))
+
+
+def student_job(
+    prepared: Prepared, teacher: Teacher | None, folder: Path, observer: Observer, ranks: Ranks = ALONE
+) -> Job:
     """The student's training, with the teacher served from its cache."""
     return Job(
         model=prepared.model,
@@ -271,6 +300,7 @@ def student_job(prepared: Prepared, teacher: Teacher | None, folder: Path, obser
         checkpoint=folder / CHECKPOINT,
         observer=observer,
         teacher=served_teacher(prepared, teacher) if teacher else None,
+        ranks=ranks,
     )
 
 

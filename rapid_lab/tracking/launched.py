@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rapid_lab import names
 from rapid_lab.harmless import shown
+from rapid_lab.launch import launch
 from rapid_lab.tracking.redaction import message_of
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 
@@ -14,8 +15,8 @@ VARIABLE = "MLFLOW_RUN_ID"
 
 
 def launched_id() -> str | None:
-    """The run that was made for this process and that nothing has taken yet."""
-    return os.environ.get(VARIABLE) or None
+    """The run that was made for this process and that nothing has taken yet; of several ranks it is the first one's."""
+    return (os.environ.get(VARIABLE) or None) if launch().rank == 0 else None
 
 
 def take_launched_id() -> str | None:

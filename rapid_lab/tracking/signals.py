@@ -53,6 +53,12 @@ def orderly_end() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
+def ignore_termination() -> None:
+    """Ignore SIGTERM until the block of `orderly_end` is left: a launcher sends it to what is ending already."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _raise_interrupted(number: int, _frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Interrupted(signal.Signals(number).name)

@@ -41,25 +41,25 @@ def save_checkpoint(
     save_tensors(path, tensors | {"ledger": table}, asdict(progress))
 
 
-Restored = tuple[Progress, Tensor, dict[str, Tensor]]
+Contents = tuple[dict[str, Tensor], dict[str, Any]]
 
 
-def restore_checkpoint(
-    path: Path, model: nn.Module, optimizer: Optimizer, say: Callable[[str], None]
-) -> Restored | None:
-    """What `load_checkpoint` gives; None where there is none, or a damaged one, which is said: then all begins anew."""
+def read_checkpoint(path: Path, say: Callable[[str], None]) -> Contents | None:
+    """What a checkpoint holds; None where there is none, or a damaged one, which is said: then all begins anew."""
     if not path.exists():
         return None
     try:
-        return load_checkpoint(path, model, optimizer)
+        return open_tensors(path)
     except DamagedError as damage:
         say(f"{damage}; the training begins anew")
         return None
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer) -> Restored:
+def restore_checkpoint(
+    path: Path, contents: Contents, model: nn.Module, optimizer: Optimizer
+) -> tuple[Progress, Tensor, dict[str, Tensor]]:
     """Put model and optimizer back, and return the progress, the ledger so far and the selected weights."""
-    tensors, description = open_tensors(path)
+    tensors, description = contents
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "selected": {}, "optimizer": {}, "ledger": {}}
     state = optimizer.state_dict()
     state["state"] = {}

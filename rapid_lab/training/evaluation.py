@@ -1,5 +1,6 @@
 """Predictions of a model on an encoded set, in float32 on the host, by row."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from rapid_lab.batches import Encoded, in_order
 from rapid_lab.models import forward
+from rapid_lab.training.distributed import ALONE, Ranks
 from rapid_lab.training.resources import autocast
 
 EVALUATION_BATCH = 128
@@ -33,23 +35,45 @@ class Score(NamedTuple):
         return self.correct / self.total
 
 
-@torch.no_grad()
 def predict(model: nn.Module, encoded: Encoded, device: torch.device, dtype: torch.dtype) -> Predictions:
     """Every example once, dropout off; the model's mode is put back."""
+    batches = in_order(encoded, batch_size=EVALUATION_BATCH)
+    parts = _predicted(model, encoded, batches, device, dtype)
+    return Predictions(_by_row(batches, [part.logits for part in parts]), _by_row(batches, [p.pooled for p in parts]))
+
+
+def evaluate(
+    model: nn.Module, encoded: Encoded, device: torch.device, dtype: torch.dtype, ranks: Ranks = ALONE
+) -> Score:
+    """The score on a whole set. Each rank predicts every so-manieth batch; the batches are those of one process."""
+    batches = in_order(encoded, batch_size=EVALUATION_BATCH)[ranks.rank :: ranks.size]
+    logits = [part.logits for part in _predicted(model, encoded, batches, device, dtype)]
+    everyones = [part for parts in ranks.everyones(list(zip(batches, logits, strict=True))) for part in parts]
+    return score(_by_row([rows for rows, _ in everyones], [part for _, part in everyones]), encoded.labels)
+
+
+@torch.no_grad()
+def _predicted(
+    model: nn.Module, encoded: Encoded, batches: Sequence[list[int]], device: torch.device, dtype: torch.dtype
+) -> list[Predictions]:
     was_training = model.training
     model.eval()
-    rows, logits, pooled = [], [], []
-    for members in in_order(encoded, batch_size=EVALUATION_BATCH):
-        batch = encoded.batch(members, device)
+    parts = []
+    for rows in batches:
+        batch = encoded.batch(rows, device)
         with autocast(device, dtype):
             outputs = forward(model, batch.ids, batch.mask)
-        rows += members
-        logits.append(outputs.logits.float().cpu())
-        pooled.append(outputs.pooled.float().cpu())
+        parts.append(Predictions(outputs.logits.float().cpu(), outputs.pooled.float().cpu()))
     model.train(was_training)
-    order = torch.empty(len(rows), dtype=torch.int64)
-    order[torch.tensor(rows)] = torch.arange(len(rows))
-    return Predictions(torch.cat(logits)[order], torch.cat(pooled)[order])
+    return parts
+
+
+def _by_row(batches: Sequence[list[int]], values: list[Tensor]) -> Tensor:
+    """Values of batches, put in the order of the set."""
+    rows = torch.tensor([row for batch in batches for row in batch])
+    order = torch.empty_like(rows)
+    order[rows] = torch.arange(len(rows))
+    return torch.cat(values)[order]
 
 
 def score(logits: Float[Tensor, "examples classes"], labels: Tensor) -> Score:

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -19,11 +20,6 @@ class PostponedSignals:
         self._before: dict[signal.Signals, Any] = {}
         self._asked: signal.Signals | None = None
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether a signal waits."""
-        return self._asked is not None
-
     def __enter__(self) -> "PostponedSignals":
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._remember) for number in ENDING}
@@ -35,6 +31,13 @@ class PostponedSignals:
         self._restore()
         if error is None:
             self.deliver()
+
+    def agree(self, largest: Callable[[float], float]) -> bool:
+        """Whether a signal waits on any rank: it is then one to all, so that all end after the same step."""
+        number = int(largest(self._asked or 0))
+        if number:  # and else nothing: a signal may have come in the meantime
+            self._asked = signal.Signals(number)
+        return bool(number)
 
     def deliver(self) -> None:
         """End now, if a signal has asked for it."""

@@ -13,13 +13,21 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from rapid_lab.batches import Encoded, epoch_batches
+from rapid_lab.batches import Encoded, epoch_batches, to_device
 from rapid_lab.errors import SettingError
 from rapid_lab.models import forward
 from rapid_lab.seeds import seed_dropout
 from rapid_lab.terms import Objective, TeacherRows
-from rapid_lab.training.checkpoint import Progress, adamw, copied, restore_checkpoint, save_checkpoint
-from rapid_lab.training.evaluation import Score, predict, score
+from rapid_lab.training.checkpoint import (
+    Progress,
+    adamw,
+    copied,
+    read_checkpoint,
+    restore_checkpoint,
+    save_checkpoint,
+)
+from rapid_lab.training.distributed import ALONE, Ranks
+from rapid_lab.training.evaluation import Score, evaluate
 from rapid_lab.training.interruption import PostponedSignals
 from rapid_lab.training.ledger import Ledger
 from rapid_lab.training.resources import PeakMemory, Stopwatch, autocast
@@ -61,6 +69,7 @@ class Job:
     checkpoint: Path
     observer: Observer
     teacher: Callable[[Sequence[int], torch.device], TeacherRows] | None = None
+    ranks: Ranks = ALONE
 
 
 class Trained(NamedTuple):
@@ -78,19 +87,20 @@ def train(job: Job) -> Trained:
 
 
 def _train(job: Job, ending: PostponedSignals) -> Trained:
-    settings, device, model = job.objective.settings, job.device, job.model
+    settings, device, model, ranks = job.objective.settings, job.device, job.model, job.ranks
     if job.objective.needs_teacher and job.teacher is None:
         raise SettingError(f"method must be student_ce without a teacher, got {settings.method!r}: it learns from one")
     model.to(device).train()
     optimizer = adamw(model, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
     progress, selected = Progress(), dict[str, Tensor]()
-    ledger = Ledger(device, peak_mb=PeakMemory(device), on_rows=job.observer.steps)
+    peak = PeakMemory(device)
+    ledger = Ledger(device, peak_mb=lambda: ranks.largest(peak()), on_rows=job.observer.steps)
     scaler = torch.amp.GradScaler(device.type, enabled=job.dtype == torch.float16)
     forward_batch = torch.compile(forward) if settings.compile and device.type == "cuda" else forward
     num_batches = -(-len(job.train) // settings.batch_size)
-    restored = restore_checkpoint(job.checkpoint, model, optimizer, job.observer.say)
-    if restored is not None:
-        progress, table, selected = restored
+    contents = ranks.of_first(lambda: read_checkpoint(job.checkpoint, job.observer.say))
+    if contents is not None:
+        progress, table, selected = restore_checkpoint(job.checkpoint, contents, model, optimizer)
         ledger.restore(table)
         scaler.load_state_dict(progress.scaler)
     job.observer.begin(num_batches * settings.epochs, ledger.table(), progress.epochs)
@@ -98,7 +108,8 @@ def _train(job: Job, ending: PostponedSignals) -> Trained:
 
     def save() -> None:
         progress.seconds, progress.scaler = watch.seconds, scaler.state_dict()
-        save_checkpoint(job.checkpoint, progress, model, optimizer, ledger.table(), selected)
+        if ranks.is_first:  # all have the same
+            save_checkpoint(job.checkpoint, progress, model, optimizer, ledger.table(), selected)
 
     for epoch in range(progress.epoch, settings.epochs + 1):
         batches = epoch_batches(
@@ -111,49 +122,58 @@ def _train(job: Job, ending: PostponedSignals) -> Trained:
         watch.start()
         for step in range(progress.step, num_batches):
             ledger.begin_step()
-            batch = job.train.batch(batches[step], device)
-            teacher = job.teacher(batch.rows, device) if job.teacher else None
+            rows = batches[step]
+            share = ranks.share(rows)
+            batch = job.train.batch(share.rows, device)
+            labels = to_device(job.train.labels[rows], device)
+            teacher = job.teacher(rows, device) if job.teacher else None
             done = (epoch - 1) * num_batches + step
             rate = settings.learning_rate * learning_rate_factor(
                 done, num_batches * settings.epochs, warmup_fraction=settings.lr_warmup_fraction
             )
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            seed_dropout(settings.seed, epoch, step)
+            seed_dropout(settings.seed, epoch, step, *share.position)
             with autocast(device, job.dtype):
                 outputs = forward_batch(model, batch.ids, batch.mask)
-            total, record = job.objective.loss(outputs, batch.labels, teacher, epoch=epoch, step=step)
+            outputs = ranks.gathered(outputs, len(rows))
+            total, record = job.objective.loss(outputs, labels, teacher, epoch=epoch, step=step)
             scaler.scale(total).backward()
+            ranks.sum_gradients(model)
             scaler.unscale_(optimizer)
             norm = nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad(set_to_none=True)
             # In fp16 a gradient may overflow: the scaler leaves such a step out and goes on with a smaller scale.
-            ledger.end_step(record, batch.rows, torch.zeros_like(norm) if scaler.is_enabled() else norm)
+            ledger.end_step(record, rows, torch.zeros_like(norm) if scaler.is_enabled() else norm)
 
             progress.step, done = step + 1, done + 1
+            is_ending = ending.agree(ranks.largest)
             # The last step of an epoch is saved below, with its evaluation.
-            is_saved = (ending.is_asked or done % CHECKPOINT_STEPS == 0) and progress.step < num_batches
+            is_saved = (is_ending or done % CHECKPOINT_STEPS == 0) and progress.step < num_batches
             if is_saved or done % FLUSH_STEPS == 0:
                 watch.stop()
                 ledger.flush()
                 if is_saved:
                     save()
+                if is_saved and is_ending:
                     ending.deliver()
                 watch.start()
         watch.stop()
         ledger.flush()
 
-        result = score(predict(model, job.selection, device, job.dtype).logits, job.selection.labels)
+        result = evaluate(model, job.selection, device, job.dtype, ranks)
         summary = epoch_record(epoch, epoch * num_batches, result, job.objective.residual_mix(epoch))
         if is_better(summary, progress):
             progress.selected_epoch, selected = epoch, copied(model)
         progress.epochs.append(summary)
         progress.epoch, progress.step = epoch + 1, 0
         job.observer.epoch(summary)
+        is_ending = ending.agree(ranks.largest)
         save()
-        ending.deliver()
+        if is_ending:
+            ending.deliver()
     return Trained(selected, progress, ledger.table())
 
 

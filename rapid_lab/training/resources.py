@@ -14,6 +14,7 @@ import torch
 
 from rapid_lab.allocation import keep_freed_memory
 from rapid_lab.errors import SettingError
+from rapid_lab.launch import launch
 
 _MIB = 2**20
 
@@ -26,6 +27,14 @@ def choose_device(device: str) -> torch.device:
     if device == "cpu" or not has_cuda:
         keep_freed_memory()
         return torch.device("cpu")
+    place = launch()
+    if place.local_size > torch.cuda.device_count():
+        raise SettingError(
+            f"--nproc-per-node must be in [1, {torch.cuda.device_count()}], got {place.local_size}: each rank has a "
+            "CUDA device of its own"
+        )
+    if place.size > 1:
+        torch.cuda.set_device(place.local_rank)
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     # A resumed run ends with the same bits where CUDA has deterministic kernels; where not, torch says so.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tracking.programs import start
 
-from rapid_lab.tracking.signals import ENDING, Interrupted, orderly_end
+from rapid_lab.tracking.signals import ENDING, Interrupted, ignore_termination, orderly_end
 
 ENDED = """
 import signal, sys, time
@@ -50,6 +50,16 @@ def test_a_second_interrupt_from_the_keyboard_means_it() -> None:
         for _ in range(2):
             with pytest.raises(Interrupted, match="SIGINT"):
                 signal.raise_signal(signal.SIGINT)
+
+
+def test_what_is_ending_already_is_not_ended_by_sigterm() -> None:
+    before = [signal.getsignal(each) for each in ENDING]
+    with orderly_end():
+        ignore_termination()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Interrupted, match="SIGINT"):
+            signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(each) for each in ENDING] == before
 
 
 def test_in_another_thread_nothing_changes() -> None:

@@ -46,12 +46,13 @@ def make_encoded(count: int, *, seed: int = 7) -> Encoded:
     return Encoded(torch.cat(texts).to(torch.int32), starts, labels, padding=0)
 
 
-def make_student(seed: int = 42) -> nn.Module:
+def make_student(seed: int = 42, *, dropout: float = 0.1) -> nn.Module:
     """One layer, 16 wide, with dropout."""
     torch.manual_seed(derived_seed(seed, "weights"))
     small: dict[str, Any] = {
         "vocab_size": VOCABULARY, "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, "num_labels": CLASSES,
-        "max_position_embeddings": 16,
+        "max_position_embeddings": 16, "dropout": dropout, "attention_dropout": dropout,
+        "seq_classif_dropout": 2 * dropout,
     }  # fmt: skip
     config = transformers.DistilBertConfig(**small)
     return transformers.DistilBertForSequenceClassification(config)

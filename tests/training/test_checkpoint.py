@@ -15,7 +15,7 @@ from training.lab import CPU, make_encoded, make_student, mapped_file
 from rapid_lab.errors import DataError
 from rapid_lab.files import DamagedError, open_tensors, replacing, save_tensors
 from rapid_lab.models import forward
-from rapid_lab.training.checkpoint import Progress, adamw, copied, load_checkpoint, save_checkpoint
+from rapid_lab.training.checkpoint import Progress, adamw, copied, restore_checkpoint, save_checkpoint
 from rapid_lab.training.ledger import COLUMNS
 
 DESCRIPTION = {"epoch": 2, "step": 31}
@@ -124,7 +124,7 @@ def test_weights_optimizer_ledger_and_selection_are_put_back_exactly(tmp_path: P
 
     fresh = make_student(seed=43)
     fresh_optimizer = adamw(fresh, learning_rate=1e-2, weight_decay=0.01)
-    loaded, loaded_table, loaded_selected = load_checkpoint(path, fresh, fresh_optimizer)
+    loaded, loaded_table, loaded_selected = restore_checkpoint(path, open_tensors(path), fresh, fresh_optimizer)
     assert loaded == Progress(2, 3, 1.5, 2, 1, {}, [{"epoch": 1, "nll": 0.1 + 0.2}])
     assert torch.equal(loaded_table, table)
     assert all(torch.equal(loaded_selected[name], tensor) for name, tensor in selected.items())
@@ -143,7 +143,7 @@ def test_a_checkpoint_of_another_training_is_refused_by_name(tmp_path: Path) -> 
     optimizer = adamw(other, learning_rate=1e-2, weight_decay=0.01)
     save_checkpoint(path, Progress(), other, optimizer, table, {})
     with pytest.raises(DataError, match=r"checkpoint.safetensors in .* is of another training"):
-        load_checkpoint(path, model, adamw(model, learning_rate=1e-2, weight_decay=0.01))
+        restore_checkpoint(path, open_tensors(path), model, adamw(model, learning_rate=1e-2, weight_decay=0.01))
 
 
 def test_biases_and_normalisation_do_not_decay() -> None:

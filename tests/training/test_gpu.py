@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from torchrun import start_ranks
+from training import rank_program
 from training.lab import COUNTED, EPOCHS, NUM_BATCHES, make_job, make_settings
 
 from rapid_lab import names
+from rapid_lab.errors import SettingError
 from rapid_lab.objectives import METHODS
+from rapid_lab.training.distributed import ALONE
 from rapid_lab.training.ledger import COLUMNS, Ledger
 from rapid_lab.training.loop import train
 from rapid_lab.training.resources import choose_device
@@ -78,3 +82,26 @@ def test_a_training_ended_on_a_gpu_ends_the_same(cuda: torch.device, tmp_path: P
     assert torch.equal(resumed.table[:, COUNTED], reference.table[:, COUNTED])
     for name, tensor in reference.weights.items():
         assert torch.equal(resumed.weights[name], tensor), name
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="this machine has fewer than two CUDA devices")
+def test_two_gpus_train_what_one_trains(cuda: torch.device, tmp_path: Path) -> None:
+    """Through NCCL; TF32 and other kernels for other shapes allow for more rounding than a CPU has."""
+    process = start_ranks(2, rank_program.__file__, "on_gpus", str(tmp_path), folder=tmp_path)
+    output = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    alone = rank_program.training(ALONE, "rapid", tmp_path / "alone", dropout=0.0, device=cuda)
+    for rank in range(2):
+        found, _ = torch.load(tmp_path / f"rank {rank}.pt")
+        assert found["pilots"] == alone["pilots"]
+        torch.testing.assert_close(found["table"][:, :2], alone["table"][:, :2], rtol=0, atol=0)
+        torch.testing.assert_close(found["table"][:, 5:9], alone["table"][:, 5:9], rtol=1e-2, atol=1e-3)
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    too_many = str(torch.cuda.device_count() + 1)
+    ranks = {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": too_many, "LOCAL_RANK": "0"}
+    for name, value in (ranks | {"LOCAL_WORLD_SIZE": too_many}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingError, match=f"--nproc-per-node must be in .*, got {too_many}: each rank has a CUDA"):
+        choose_device("cuda")

@@ -16,9 +16,10 @@ from torch import Tensor
 from training.lab import COUNTED, EPOCHS, NUM_BATCHES, Store, make_job, make_settings
 
 import rapid_lab
+from rapid_lab.files import open_tensors
 from rapid_lab.names import PEAK_MB
 from rapid_lab.training import loop
-from rapid_lab.training.checkpoint import adamw, load_checkpoint
+from rapid_lab.training.checkpoint import adamw, restore_checkpoint
 from rapid_lab.training.interruption import PostponedSignals
 from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import Trained, train
@@ -150,9 +151,8 @@ def test_time_and_peak_memory_go_on_from_the_earlier_part(tmp_path: Path) -> Non
     with pytest.raises(EndedError):
         train(make_job(tmp_path, observer=Ending(Store(), end, step=13)))
     job = make_job(tmp_path)
-    progress, table, _ = load_checkpoint(
-        job.checkpoint, job.model, adamw(job.model, learning_rate=1.0, weight_decay=0.0)
-    )
+    optimizer = adamw(job.model, learning_rate=1.0, weight_decay=0.0)
+    progress, table, _ = restore_checkpoint(job.checkpoint, open_tensors(job.checkpoint), job.model, optimizer)
     trained = train(make_job(tmp_path))
     assert trained.progress.seconds > progress.seconds > 0
     peaks = trained.table[:, COLUMNS.index(PEAK_MB)]
@@ -209,7 +209,7 @@ def _heard_ctrl_c() -> Iterator[None]:
 def test_a_repeated_ctrl_c_is_delivered_at_once() -> None:
     with PostponedSignals() as ending:
         signal.raise_signal(signal.SIGINT)
-        assert ending.is_asked
+        assert ending.agree(lambda number: number)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

@@ -1,0 +1,25 @@
+"""What torchrun says of this process: which of how many it is. Read from the environment, without torch."""
+
+import os
+from typing import NamedTuple
+
+
+class RankError(RuntimeError):
+    """A rank of this run has ended or does not answer, so that none can go on."""
+
+
+class Launch(NamedTuple):
+    """The place of this process among those that train one student; alone where torchrun has not started it."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+
+def launch() -> Launch:
+    """The place torchrun has given this process."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # WORLD_SIZE and its like may be another launcher's
+        return Launch()
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    return Launch(*(int(os.environ[name]) for name in names))
