@@ -6,18 +6,17 @@ One file, because the set-up takes a minute: a file stays with one worker of the
 import json
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy
-from comparison.browsers import PATIENCE, chromium
+from comparison.browsers import PATIENCE, chromium, needs_chromium
 from local_postgres import server_programs
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page, Route, expect
 from server.teams import EXPERIMENT, Team, working_team
 
 from rapid_lab import names
@@ -129,13 +128,13 @@ def test_no_password_is_in_what_the_services_say(team: Team) -> None:
         assert not [text for text in said if secret in text]
 
 
-@contextmanager
-def signed_in(team: Team) -> Iterator[Page]:
-    """A page for admin; whatever it asks of anybody but the server is refused."""
+@pytest.fixture(scope="module")
+def page(team: Team) -> Iterator[Page]:
+    """A page of a browser in which admin is signed in; what it asks of anybody but the server is refused."""
     user, password = team.admin
     with chromium() as browser:
         context = browser.new_context(
-            viewport={"width": 1440, "height": 900}, http_credentials={"username": user, "password": password}
+            viewport={"width": 1800, "height": 1000}, http_credentials={"username": user, "password": password}
         )
         context.set_default_timeout(PATIENCE)
 
@@ -146,3 +145,50 @@ def signed_in(team: Team) -> Iterator[Page]:
         context.route("**/*", route)
         yield context.new_page()
         context.close()
+
+
+def address(team: Team, page: str = "") -> str:
+    """A page of the experiment's."""
+    status, text = team.ask(f"/api/2.0/mlflow/experiments/get-by-name?experiment_name={EXPERIMENT}", team.admin)
+    assert status == 200
+    return f"{team.uri}/#/experiments/{json.loads(text)['experiment']['experiment_id']}/runs{page}"
+
+
+@needs_chromium
+def test_the_experiments_page_lists_the_runs_by_readable_names(team: Team, page: Page) -> None:
+    page.goto(address(team))
+    for name in ("rapid agnews-twin seed 42", "teacher agnews-twin", "team", "comparison agnews-twin"):
+        expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
+    expect(page.get_by_text("12 matching runs")).to_be_visible()
+
+
+@needs_chromium
+def test_a_runs_page_shows_description_parameters_metrics_and_the_model(team: Team, page: Page) -> None:
+    page.goto(address(team, f"/{team.documents['run']['run_id']}"))
+    expect(page.get_by_role("heading", name="rapid agnews-twin seed 42")).to_be_visible()
+    expect(page.get_by_text("The twin's texts are generated: this is no result on real data.")).to_be_visible()
+    report = team.documents["run"]["report"]
+    expect(page.get_by_text(f"Report split: {report['correct']} of 1000 right")).to_be_visible()
+    for text in ("Metrics (25)", "Parameters (41)", "Logged models (1)"):
+        expect(page.get_by_text(text)).to_be_visible()
+    for name in ("cfg.relation_budget", "cfg.gate_strength", names.MEAN_UNIQUE_MAIN):
+        expect(page.get_by_text(name, exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="student", exact=True)).to_be_visible()
+
+
+@needs_chromium
+def test_the_relations_of_every_step_are_charts(team: Team, page: Page) -> None:
+    page.goto(address(team, f"/{team.documents['run']['run_id']}/model-metrics"))
+    page.get_by_placeholder("Search metric charts").fill("relations/")
+    for name in (names.RELATIONS_MAIN, names.RELATIONS_PILOT, names.RELATIONS_UNIQUE_MAIN):
+        expect(page.get_by_text(f"({name})")).to_be_visible()
+    expect(page.locator(".main-svg .js-line").first).to_be_visible()
+
+
+@needs_chromium
+def test_the_report_of_a_comparison_opens_among_its_artifacts(team: Team, page: Page) -> None:
+    page.goto(address(team, f"/{team.documents['compare']['run_id']}/artifacts/report.html"))
+    expect(page.get_by_role("heading", name="comparison agnews-twin")).to_be_visible()
+    report = page.frame_locator("iframe")
+    expect(report.get_by_role("heading", name="RAPID lab comparison")).to_be_visible()
+    expect(report.locator(".main-svg").first).to_be_attached()
