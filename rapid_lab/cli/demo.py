@@ -10,6 +10,7 @@ from rapid_lab.cli import suite
 from rapid_lab.cli.parsing import Parser
 
 CLOSING = """
+Tables, tests, figures and a report of them:  rapid-lab compare
 Browse the runs:  mlflow ui --backend-store-uri {uri}
 Twin texts are generated: no number above is a result on real data."""
 
