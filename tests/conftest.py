@@ -23,6 +23,14 @@ keep_freed_memory()
 # The same cases in every run: a test that fails fails for everybody.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fixed")
+STARTED = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """With SOAK_SECONDS no long test begins after so many seconds."""
+    limit = os.environ.get("SOAK_SECONDS", "")
+    if limit and item.get_closest_marker("soak") and time.monotonic() - STARTED > float(limit):
+        pytest.skip(f"the {limit} s of SOAK_SECONDS are over")
 
 
 @pytest.fixture
