@@ -21,5 +21,9 @@ def launch() -> Launch:
     """The place torchrun has given this process."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # WORLD_SIZE and its like may be another launcher's
         return Launch()
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return Launch(*(int(os.environ[name]) for name in names))
+    return Launch(
+        rank=int(os.environ["RANK"]),
+        size=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
+    )
