@@ -25,7 +25,9 @@
     Plotly.newPlot(plot, figure.data, layout, config);
   };
   const isShown = (plot) => !plot.closest("[hidden]");
-  const whenIdle = window.requestIdleCallback ?? ((task) => setTimeout(task, 1));
+  // With a limit: a frame that a browser does not paint may never be idle.
+  const whenIdle = (task) =>
+    window.requestIdleCallback ? window.requestIdleCallback(task, { timeout: 500 }) : setTimeout(task, 1);
   const drawRest = () => {
     const next = plots.find((plot) => isShown(plot) && !drawn.has(plot));
     if (!next) return;

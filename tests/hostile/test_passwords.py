@@ -58,6 +58,7 @@ def server(store: Path, tmp_path: Path) -> Iterator[TrackingServer]:
         found.kill()
 
 
+@pytest.mark.soak
 def test_a_run_over_a_server_with_a_password_in_its_address_keeps_it_to_itself(
     server: TrackingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
