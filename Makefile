@@ -38,8 +38,8 @@ format: setup ## format and mend what can be mended
 test: setup ## the tests; a file stays with one worker, so that what it makes once is made once; a worker has one core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile --no-loadscope-reorder
 
-soak: setup ## the tests that take long; none begins after SOAK_SECONDS
-	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -x
+soak: setup ## the tests that take long, or those of the folders SOAK names; none begins after SOAK_SECONDS
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -x $(SOAK)
 
 audit: ## known advisories of what requirements.lock pins, where the network allows
 	$(PYTHON) .ci/audit.py
