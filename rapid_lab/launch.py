@@ -3,6 +3,8 @@
 import os
 from typing import NamedTuple
 
+from rapid_lab.errors import SettingError
+
 
 class RankError(RuntimeError):
     """A rank of this run has ended or does not answer, so that none can go on."""
@@ -21,9 +23,14 @@ def launch() -> Launch:
     """The place torchrun has given this process."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # WORLD_SIZE and its like may be another launcher's
         return Launch()
-    return Launch(
-        rank=int(os.environ["RANK"]),
-        size=int(os.environ["WORLD_SIZE"]),
-        local_rank=int(os.environ["LOCAL_RANK"]),
-        local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
-    )
+    try:
+        return Launch(
+            rank=int(os.environ["RANK"]),
+            size=int(os.environ["WORLD_SIZE"]),
+            local_rank=int(os.environ["LOCAL_RANK"]),
+            local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
+        )
+    except KeyError as missing:
+        raise SettingError(
+            f"TORCHELASTIC_RUN_ID must be set by torchrun alone, got it without {missing}: torchrun sets both"
+        ) from None
