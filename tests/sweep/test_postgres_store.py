@@ -5,7 +5,7 @@ from pathlib import Path
 import postgres
 import pytest
 import sqlalchemy
-from test_sweep_postgres import server as server
+from postgres import server as server
 from tracking.programs import MLFLOW_WARNINGS, outcome, start
 
 from rapid_lab.errors import SettingError

