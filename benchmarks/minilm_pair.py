@@ -34,7 +34,7 @@ FLOAT = torch.float32
 class Silent:
     """An observer that keeps nothing."""
 
-    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+    def begin(self, role: str, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
         pass
 
     def steps(self, first: int, table: Tensor) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 import harness
-from queue_simulator import simulate
+from queue_simulator import LOCK_SECONDS, OWN_SECONDS, simulate
 
 from rapid_lab import names
 from rapid_lab.comparison.published import published
@@ -17,7 +17,6 @@ from rapid_lab.comparison.published import published
 # Measured on sqlite (2 cores); PostgreSQL's rows are of the same order, and were not measured.
 ROW_BYTES = 252
 VALUE_SECONDS = 0.26e-3  # of the store's time, in batches of about 1000
-TRIAL_SECONDS = 0.167  # a trial besides its training, see reports/2026-11-18-sweep_overhead.md
 SYSTEM_SECONDS = 10.0  # between two looks at the machine, two values each
 
 TRAIN = {"agnews": 108_000, "sst2": 60_614}
@@ -82,7 +81,7 @@ def sweep(trials: int = 1000) -> list[list[str]]:
         seconds = SEEDS * 60 * minutes(dataset, "rapid")
         written = trials * SEEDS * rows(dataset)
         for gpus in (8, 64):
-            course = simulate(workers=gpus, trials=trials, lock=TRIAL_SECONDS, own=lambda _, s=seconds: s)  # type: ignore[misc]
+            course = simulate(workers=gpus, trials=trials, lock=LOCK_SECONDS, own=lambda _, s=seconds: OWN_SECONDS + s)  # type: ignore[misc]
             arriving = gpus * rows(dataset) / (60 * minutes(dataset, "rapid"))
             found.append(
                 [
@@ -95,7 +94,7 @@ def sweep(trials: int = 1000) -> list[list[str]]:
                     f"{arriving:,.0f}",
                     f"{100 * arriving * VALUE_SECONDS:.0f} %",
                     f"{trials * SEEDS * PARAMETERS * FLOAT / 1e9:.0f} GB",
-                    f"{100 * course.lock_share:.2f} %",
+                    f"{100 * course.lock_share:.3f} %",
                 ]
             )
     return found

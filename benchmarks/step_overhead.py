@@ -115,8 +115,8 @@ class Clocked:
     def __init__(self, tracker: Tracker) -> None:
         self.tracker, self.seconds = tracker, 0.0
 
-    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
-        self.tracker.begin(num_steps, table, epochs)
+    def begin(self, role: str, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+        self.tracker.begin(role, num_steps, table, epochs)
 
     def steps(self, first: int, table: Tensor) -> None:
         started = time.perf_counter()

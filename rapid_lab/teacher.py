@@ -166,6 +166,7 @@ def _build(task: TeacherTask, folder: Path, observer: Observer) -> None:
         dtype=task.dtype,
         checkpoint=folder / CHECKPOINT,
         observer=observer,
+        role="teacher",
     )
     trained = train(job)
     model.load_state_dict(trained.weights)

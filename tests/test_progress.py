@@ -28,7 +28,7 @@ def ended(epoch: int, step: int) -> dict[str, Any]:
 
 def test_an_epoch_is_a_line_with_loss_accuracy_relations_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines("kd seed 1")
-    lines.begin(20, rows(0), [])
+    lines.begin("student", 20, rows(0), [])
     lines.steps(1, rows(10))
     lines.epoch(ended(1, 10))
     shown = capsys.readouterr()
@@ -39,7 +39,7 @@ def test_an_epoch_is_a_line_with_loss_accuracy_relations_and_time_left(capsys: p
 
 def test_a_resumed_run_shows_where_it_goes_on_and_not_its_past_again(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines("kd")
-    lines.begin(30, rows(12), [ended(1, 10)])
+    lines.begin("student", 30, rows(12), [ended(1, 10)])
     lines.steps(13, rows(8))
     lines.epoch(ended(2, 20))
     first, second = capsys.readouterr().err.splitlines()
@@ -60,7 +60,7 @@ sys.path[:0] = sys.argv[1:]
 from test_progress import ended, rows
 from rapid_lab.cli.progress import watcher
 with watcher("kd [bold]seed 1") as bar:
-    bar.begin(20, rows(0), [])
+    bar.begin("student", 20, rows(0), [])
     for first in (1, 6):
         bar.steps(first, rows(5))
     bar.progress.refresh()

@@ -20,7 +20,7 @@ class Lines:
     """A line an epoch: loss, accuracy on the selection split, relations spent, time left."""
 
     def __init__(self, label: str) -> None:
-        self.label = label
+        self.label = self.title = label
         self.num_steps = self.done = self.first = self.relations = 0
         self.loss = self.started = 0.0
 
@@ -33,13 +33,14 @@ class Lines:
     def end(self) -> None:
         """Nothing more will happen."""
 
-    def begin(self, num_steps: int, table: Any, epochs: Sequence[dict[str, Any]]) -> None:
+    def begin(self, role: str, num_steps: int, table: Any, epochs: Sequence[dict[str, Any]]) -> None:
         """Start the clock, after the steps of an earlier part."""
+        self.title = f"teacher for {self.label}" if role == "teacher" else self.label
         self.num_steps, self.relations, self.started = num_steps, 0, time.monotonic()
         self._add(1, table)
         self.first = self.done
         if self.done:
-            self.say(f"{self.label} goes on after step {self.done} of {num_steps}")
+            self.say(f"{self.title} goes on after step {self.done} of {num_steps}")
 
     def steps(self, first: int, table: Any) -> None:
         """Add up what was spent."""
@@ -54,7 +55,7 @@ class Lines:
     def epoch(self, record: dict[str, Any]) -> None:
         """One line."""
         each = (time.monotonic() - self.started) / max(self.done - self.first, 1)
-        self.say(f"{self.label} {self.state(record)}  {each * (self.num_steps - self.done):.0f} s left")
+        self.say(f"{self.title} {self.state(record)}  {each * (self.num_steps - self.done):.0f} s left")
 
     def state(self, record: dict[str, Any]) -> str:
         """Epoch, loss, accuracy and relations in one phrase."""
@@ -74,13 +75,13 @@ class Bar(Lines):
 
     progress: Progress | None = None  # made when it is drawn, so that a bar can be handed to another process
 
-    def begin(self, num_steps: int, table: Any, epochs: Sequence[dict[str, Any]]) -> None:
+    def begin(self, role: str, num_steps: int, table: Any, epochs: Sequence[dict[str, Any]]) -> None:
         """Draw it."""
         self.end()
-        super().begin(num_steps, table, epochs)
+        super().begin(role, num_steps, table, epochs)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
         self.progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-        self.progress.add_task(self.label, total=num_steps, completed=self.done, state="")
+        self.progress.add_task(self.title, total=num_steps, completed=self.done, state="")
         self.progress.start()
 
     def steps(self, first: int, table: Any) -> None:

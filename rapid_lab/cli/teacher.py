@@ -19,7 +19,7 @@ def run(arguments: Sequence[str]) -> None:
     from rapid_lab.experiment.teacher import teacher_experiment
     from rapid_lab.tracking.runs import launched_or_new_run, point_launched_to
 
-    with watcher(f"teacher {settings.dataset}") as watching:
+    with watcher(settings.dataset) as watching:
         summary = teacher_experiment(given, watching, launched_or_new_run)
     point_launched_to(summary["run_id"])
     if as_json:

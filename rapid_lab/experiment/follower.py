@@ -20,7 +20,7 @@ from rapid_lab.training.distributed import Ranks, leave
 class Silence:
     """An observer that leaves the telling to the first rank."""
 
-    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+    def begin(self, role: str, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
         """Nothing."""
 
     def steps(self, first: int, table: Tensor) -> None:

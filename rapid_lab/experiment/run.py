@@ -65,12 +65,12 @@ class Tracker:
     def __init__(self, run: TrackedRun, watcher: Observer) -> None:
         self.run, self.watcher = run, watcher
 
-    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+    def begin(self, role: str, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
         """What the store has of it already is not logged twice."""
         self._log_steps(1, table)
         for epoch in epochs:
             self._log_epoch(epoch)
-        self.watcher.begin(num_steps, table, epochs)
+        self.watcher.begin(role, num_steps, table, epochs)
 
     def steps(self, first: int, table: Tensor) -> None:
         """Every column of every step, through the writer's thread."""

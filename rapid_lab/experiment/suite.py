@@ -6,12 +6,14 @@ from typing import Any
 
 from rapid_lab import names
 from rapid_lab.config import Value
+from rapid_lab.errors import SettingError
 from rapid_lab.experiment.preparation import prepare, prepare_data
 from rapid_lab.experiment.processes import in_fresh_process
 from rapid_lab.experiment.store import check_places, current_experiment
 from rapid_lab.experiment.teacher import teacher_experiment
+from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.provenance import SOURCE_HASH
-from rapid_lab.tracking.redaction import redact
+from rapid_lab.tracking.redaction import message_of
 from rapid_lab.tracking.runs import launched_or_new_run
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 from rapid_lab.tracking.store import prepare_store
@@ -39,28 +41,32 @@ def run_suite(
         names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
     }
-    parent = launched_or_new_run(current_experiment(), f"suite {given.get('dataset', 'agnews')}", tags)
-    runs: list[dict[str, Any]] = []
+    dataset = str(given.get("dataset", "agnews"))
+    parent = launched_or_new_run(current_experiment(), f"suite {dataset}", tags)
+    runs: dict[tuple[int, str], dict[str, Any]] = {}
     failed: list[str] = []
 
-    def carry_out(method: str, seed: int, **more: Value) -> None:
+    def carry_out(seed: int, method: str, *, log_model: bool) -> None:
         watcher = watch(f"{method} seed {seed}")
-        outcome = in_fresh_process({**given, "method": method, "seed": seed, **more}, parent.run_id, watcher)
+        settings = {**given, "method": method, "seed": seed, "log_model": log_model}
+        outcome = in_fresh_process(settings, parent.run_id, watcher)
         if isinstance(outcome, str):
             failed.append(f"{method} seed {seed}: {outcome}")
         else:
-            runs.append({"seed": seed, **outcome})
+            runs[seed, method] = {"seed": seed, **outcome}
 
     try:
         with orderly_end():
             for seed, method in itertools.product(seeds, methods):
-                carry_out(method, seed, log_model=False)
+                carry_out(seed, method, log_model=False)
             if given.get("log_model", True):
-                for best in best_seeds(runs):
-                    runs.remove(best)
-                    carry_out(best["method"], best["seed"], log_model=True)
-            if any(run["teacher"] for run in runs):
-                teacher_experiment(given, watch("teacher"))  # which has no report of its own yet
+                for best in best_seeds(list(runs.values())):
+                    carry_out(best["seed"], best["method"], log_model=True)
+            if any(run["teacher"] for run in runs.values()):
+                try:
+                    teacher_experiment(given, watch(dataset))  # which has no report of its own yet
+                except (SettingError, TrackingError) as fault:  # the store is away: the next asking records it
+                    failed.append(f"teacher: {message_of(fault)}")
         parent.set_description(f"{len(methods)} methods on {len(seeds)} seeds; {len(failed)} failed.")
         parent.set_tags({names.COMPLETE: str(not failed).lower()})
         parent.finish("FAILED" if failed else "FINISHED")
@@ -68,12 +74,9 @@ def run_suite(
         parent.finish("KILLED")
         raise
     except BaseException as fault:
-        parent.set_description(f"Failed: {redact(str(fault))}")
-        parent.finish("FAILED")
+        parent.fail(fault)
         raise
-    order = {pair: place for place, pair in enumerate(itertools.product(seeds, methods))}
-    runs.sort(key=lambda run: order[run["seed"], run["method"]])
-    kept = [{name: run[name] for name in KEPT} for run in runs]
+    kept = [{name: run[name] for name in KEPT} for run in runs.values()]
     return {"run_id": parent.run_id, "runs": kept, "failed": failed}
 
 

@@ -40,7 +40,7 @@ def prepare_teacher(plan: Plan, say: Say) -> None:
     taught = [method for method in methods if METHODS[str(method)].has_distillation]
     if taught:
         point = {**(plan.points()[0] if plan.points() else {}), "method": taught[0]}
-        with watcher("teacher") as shown:
+        with watcher(plan.data.name) as shown:
             teacher_experiment(plan.settings_of(point), shown)
 
 

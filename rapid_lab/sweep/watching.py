@@ -28,9 +28,11 @@ class SeedWatcher:
 
     def __init__(self, judge: Connection | None = None) -> None:
         self.judge = judge
+        self.is_judged = True
 
-    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
-        """A run that goes on has epochs the trial has not heard of."""
+    def begin(self, role: str, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+        """A run that goes on has epochs the trial has not heard of; those of a teacher are none of the trial's."""
+        self.is_judged = role == "student"
         for record in epochs:
             self.epoch(record)
 
@@ -39,7 +41,7 @@ class SeedWatcher:
 
     def epoch(self, record: dict[str, Any]) -> None:
         """Ask whether the trial is worth going on with."""
-        if self.judge is not None:
+        if self.judge is not None and self.is_judged:
             self.judge.send((record["epoch"], {"accuracy": record["accuracy"], "nll": record["nll"]}))
             if self.judge.recv():
                 raise Pruned

@@ -40,8 +40,8 @@ CHECKPOINT_STEPS = 500
 class Observer(Protocol):
     """Who is told what happens: the tracking store, a progress bar."""
 
-    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
-        """A training of so many steps begins, or goes on after these rows and epochs.
+    def begin(self, role: str, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+        """The training of a student or of its teacher begins, or goes on after these rows and epochs.
 
         What was told before a kill may not have reached a store: this is all of it once more.
         """
@@ -68,6 +68,7 @@ class Job:
     dtype: torch.dtype
     checkpoint: Path
     observer: Observer
+    role: str = "student"  # or "teacher": of no meaning here, but for whoever is told
     teacher: Callable[[Sequence[int], torch.device], TeacherRows] | None = None
     ranks: Ranks = ALONE
 
@@ -103,7 +104,7 @@ def _train(job: Job, ending: PostponedSignals) -> Trained:
         progress, table, selected = restore_checkpoint(job.checkpoint, contents, model, optimizer)
         ledger.restore(table)
         scaler.load_state_dict(progress.scaler)
-    job.observer.begin(num_batches * settings.epochs, ledger.table(), progress.epochs)
+    job.observer.begin(job.role, num_batches * settings.epochs, ledger.table(), progress.epochs)
     watch = Stopwatch(device, progress.seconds)
 
     def save() -> None:

@@ -31,7 +31,7 @@ def evaluate(settings: Mapping[str, Value], parent_run_id: str, watcher: SeedWat
     records = [{"epoch": epoch, "accuracy": quality + epoch / 100, "nll": 1.0} for epoch in range(1, EPOCHS + 1)]
     try:
         # Two epochs of an earlier part, then the others.
-        watcher.begin(EPOCHS, torch.empty(0, 13), records[:2])
+        watcher.begin("student", EPOCHS, torch.empty(0, 13), records[:2])
         for record in records[2:]:
             watcher.epoch(record)
     except Pruned:

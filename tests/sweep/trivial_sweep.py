@@ -1,7 +1,7 @@
 """A sweep whose trials train nothing: the real driver, storage and tracking store, on made-up numbers.
 
-Run as a command by the tests and by the benchmark. TRIVIAL_SECONDS is how long a seed takes, TRIVIAL_FAULT names a
-value of gate_strength that fails, TRIVIAL_BUSY makes a seed compute for its seconds instead of waiting.
+Run as a command by the tests. TRIVIAL_SECONDS is how long a seed takes, TRIVIAL_FAULT names a
+value of gate_strength that fails.
 """
 
 import os
@@ -57,7 +57,7 @@ def evaluate(settings: Mapping[str, Value], parent_run_id: str, watcher: SeedWat
     config_id = hashed({name: value for name, value in settings.items() if name not in ("report", "log_model")})
     run, is_finished = _claim(config_id, parent_run_id)
     if not is_finished:
-        _spend(float(os.environ.get("TRIVIAL_SECONDS", "0")))
+        time.sleep(float(os.environ.get("TRIVIAL_SECONDS", "0")))
         run.set_tags({names.COMPLETE: "true"})
         run.finish("FINISHED")
     budget = float(str(settings.get("relation_budget", 64)))
@@ -74,15 +74,6 @@ def _claim(config_id: str, parent_run_id: str) -> tuple[TrackedRun, bool]:
         return adopt_run(found.run_id), False
     tags = {names.KIND: names.STUDENT, names.CONFIG_ID: config_id}
     return start_run(experiment, "trivial", tags, parent_run_id=parent_run_id), False
-
-
-def _spend(seconds: float) -> None:
-    if "TRIVIAL_BUSY" not in os.environ:
-        time.sleep(seconds)
-        return
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        sum(range(10_000))
 
 
 def report(settings: Mapping[str, Value], parent_run_id: str) -> dict[str, Any] | str:

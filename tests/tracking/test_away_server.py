@@ -17,11 +17,14 @@ from training.lab import EPOCHS, NUM_BATCHES, Store, make_job
 
 from rapid_lab import names
 from rapid_lab.cli import main
+from rapid_lab.config import Value
+from rapid_lab.experiment.follower import Silence
 from rapid_lab.experiment.run import Tracker
+from rapid_lab.experiment.suite import run_suite
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.runs import TrackedRun, start_run
 from rapid_lab.tracking.spool import left_behind
-from rapid_lab.tracking.store import experiment_id
+from rapid_lab.tracking.store import experiment_id, find_runs
 from rapid_lab.training.loop import train
 
 pytestmark = pytest.mark.filterwarnings(MLFLOW_WARNINGS)
@@ -149,10 +152,33 @@ def test_a_server_that_is_killed_in_between_gets_everything_when_it_is_back(
     assert [item.path for item in client().list_artifacts(second.run_id)] == [names.STEPS]
 
 
+def test_a_suite_whose_server_goes_away_after_its_last_run_ends_in_order_and_is_whole_when_asked_again(
+    before: Passage,
+) -> None:
+    given: dict[str, Value] = {"data": "twin", "epochs": 1, "teacher_epochs": 1, "log_model": False}
+
+    def watch(label: str) -> Silence:
+        if label == "agnews":  # the teacher's turn, after all students
+            before.status = 500
+        return Silence()
+
+    first = run_suite(given, ["kd"], [7], watch)
+    assert [run["method"] for run in first["runs"]] == ["kd"]
+    (fault,) = first["failed"]
+    assert fault.startswith("teacher: MLFLOW_TRACKING_URI must name a server that answers")
+    before.status = None
+    again = run_suite(given, ["kd"], [7], lambda label: Silence())
+    assert (again["runs"], again["failed"]) == (first["runs"], [])
+    (teacher,) = find_runs("0", {names.KIND: names.TEACHER})
+    assert names.TEACHER_REPORT_ACCURACY in client().get_run(teacher.run_id).data.metrics
+    assert main(["flush"]) == 0
+    assert client().get_run(first["run_id"]).info.status == "FAILED"
+
+
 ENDLESS = """
 import sys
 from rapid_lab.tracking.runs import start_run
-from rapid_lab.tracking.store import experiment_id
+from rapid_lab.tracking.store import experiment_id, find_runs
 run = start_run(experiment_id("endless"), "endless", {})
 print(run.run_id, flush=True)
 step = 0

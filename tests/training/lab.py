@@ -74,7 +74,7 @@ class Store:
         self.rows: dict[int, Tensor] = {}
         self.epochs: dict[int, dict[str, Any]] = {}
 
-    def begin(self, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+    def begin(self, role: str, num_steps: int, table: Tensor, epochs: Sequence[dict[str, Any]]) -> None:
         assert num_steps % NUM_BATCHES == 0
         self.steps(1, table)
         for record in epochs:

@@ -35,7 +35,7 @@ class Listener(Store):
     def say(self, line: str) -> None:
         self.lines.append(line)
 
-    def begin(self, num_steps: int, table: torch.Tensor, epochs: Sequence[dict[str, Any]]) -> None:
+    def begin(self, role: str, num_steps: int, table: torch.Tensor, epochs: Sequence[dict[str, Any]]) -> None:
         """What a store may have missed is of no interest here."""
 
     def steps(self, first: int, table: torch.Tensor) -> None:
