@@ -86,7 +86,7 @@ class Settings:
     device: str = _setting(
         "auto", "", "auto is cuda where there is one", affects_numbers=False, choices=("auto", "cpu", "cuda")
     )
-    compile: bool = _setting(False, "", "torch.compile the student (CUDA)", affects_numbers=False)
+    compile: bool = _setting(False, "", "torch.compile the student (CUDA): other kernels, other last bits")
 
     teacher_model: str = _setting("bert-base-uncased", "", "teacher: a hub name or a folder", is_in_paper=True)
     student_model: str = _setting("distilbert-base-uncased", "", "student: a hub name or a folder", is_in_paper=True)

@@ -99,8 +99,7 @@ def _pretrained(door: str, name: str, **options: Any) -> Any:
 
     # RuntimeError: weights that do not fit the configuration.
     faults = (OSError, ValueError, RuntimeError, SafetensorError)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    _quieten()
     load = getattr(transformers, door).from_pretrained
     options |= {"trust_remote_code": False}
     try:
@@ -119,9 +118,18 @@ def _pretrained(door: str, name: str, **options: Any) -> Any:
         raise DataError(f"the model {name!r} cannot be loaded from the hub: {said(fault)}") from fault
 
 
+def _quieten() -> None:
+    """What it says while it loads and saves is of no use to a person who runs experiments."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
 def _twin_classifier(name: str, layers: int | None, num_labels: int) -> nn.Module:
     import transformers
 
+    _quieten()
     common: dict[str, Any] = {
         "vocab_size": TWIN_VOCABULARY_SIZE,
         "num_labels": num_labels,

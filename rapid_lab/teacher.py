@@ -167,6 +167,7 @@ def _build(task: TeacherTask, folder: Path, observer: Observer) -> None:
         checkpoint=folder / CHECKPOINT,
         observer=observer,
         role="teacher",
+        row_numbers=task.train_rows,
     )
     trained = train(job)
     model.load_state_dict(trained.weights)

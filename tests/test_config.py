@@ -168,4 +168,4 @@ def test_a_config_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_only_what_can_change_a_number_is_part_of_the_identity() -> None:
     free = {name for name, setting in SETTINGS.items() if not setting.affects_numbers}
-    assert free == {"device", "compile", "report", "log_model"}
+    assert free == {"device", "report", "log_model"}

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow.parquet as parquet
 import pytest
@@ -16,11 +16,12 @@ from rapid_lab import names
 from rapid_lab.cli import main
 from rapid_lab.cli.progress import Lines
 from rapid_lab.experiment.preparation import prepare_data, teacher_task
-from rapid_lab.experiment.run import ready_teacher
+from rapid_lab.experiment.run import CHECKPOINT, ready_teacher, selected_file
 from rapid_lab.experiment.suite import best_seeds
 from rapid_lab.files import open_tensors, save_tensors
 from rapid_lab.tracking.artifacts import model_weights
 from rapid_lab.tracking.door import client
+from rapid_lab.tracking.signals import Interrupted
 from rapid_lab.tracking.store import find_runs
 
 QUICK = [
@@ -46,7 +47,7 @@ def test_a_report_and_a_model_are_added_from_the_selected_weights(
     silent = run(capsys, "--report", "never", "--log-model", "false")
     folder = cache / "runs" / silent["config_id"]
     assert silent["report"] is None
-    assert [path.name for path in folder.iterdir()] == ["selected.safetensors"]
+    assert list(folder.iterdir()) == [selected_file(folder, silent["run_id"])]
     stored = client().get_run(silent["run_id"])
     assert stored.data.tags[names.REPORT] == "never"
     assert names.REPORT_ACCURACY not in stored.data.metrics
@@ -64,16 +65,66 @@ def test_a_report_and_a_model_are_added_from_the_selected_weights(
     right = sum(a == b for a, b in zip(table["label"].to_pylist(), table["predicted"].to_pylist(), strict=True))
     assert right == reported["report"]["correct"]
 
-    weights = {name: tensor.clone() for name, tensor in open_tensors(folder / "selected.safetensors")[0].items()}
+    selected = selected_file(folder, silent["run_id"])
+    weights = {name: tensor.clone() for name, tensor in open_tensors(selected)[0].items()}
     run(capsys, "--log-model", "true")
     assert list(folder.iterdir()) == []  # kept once: now in the model
     (model_id,) = models_of(silent["run_id"])
     logged = model_weights(model_id)
     assert logged.keys() == weights.keys()
     assert all(logged[name].equal(tensor) for name, tensor in weights.items())
-    save_tensors(folder / "selected.safetensors", weights, {})  # as a process that was killed in between leaves it
+    save_tensors(selected, weights, {})  # as a process that was killed in between leaves it
     run(capsys, "--log-model", "true")
     assert (models_of(silent["run_id"]), list(folder.iterdir())) == ([model_id], [])
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_whole_run_that_was_ended_after_its_last_word_is_finished_when_asked_for_again(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(capsys, "--log-model", "false", "--seed", "8")
+    left = cache / "runs" / first["config_id"] / CHECKPOINT  # as a process killed at its end leaves it
+    left.write_bytes(b"of a run that is done")
+    client().set_terminated(first["run_id"], "KILLED")
+    assert run(capsys, "--log-model", "false", "--seed", "8")["run_id"] == first["run_id"]
+    assert client().get_run(first["run_id"]).info.status == "FINISHED"
+    assert not left.exists()
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_forced_run_trains_every_step_whatever_checkpoint_is_there(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(capsys, "--log-model", "false", "--seed", "9")
+    (cache / "runs" / first["config_id"] / CHECKPOINT).write_bytes(b"neither read nor named")
+    assert main(["run", *QUICK, "--log-model", "false", "--seed", "9", "--force"]) == 0
+    shown = capsys.readouterr()
+    second = json.loads(shown.out)
+    assert "checkpoint" not in shown.err
+    assert second["run_id"] != first["run_id"]
+    assert (second["steps"], second["report"]) == (first["steps"], first["report"])
+    folder = cache / "runs" / first["config_id"]
+    # Each has its own weights: a model that is logged of one takes nothing from the other.
+    assert sorted(folder.iterdir()) == sorted(selected_file(folder, found["run_id"]) for found in (first, second))
+
+
+@pytest.mark.usefixtures("lab")
+def test_an_unfinished_run_goes_on_when_its_data_and_precision_are_given_by_other_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--log-model", "false", "--seed", "10"]
+    with monkeypatch.context() as patch:
+        patch.setattr("rapid_lab.experiment.run.train_student", _interrupt)
+        with pytest.raises(Interrupted):
+            main(["run", *QUICK, *words])
+    again = run(capsys, *words, "--precision", "fp32", "--device", "cpu")
+    stored = client().get_run(again["run_id"])
+    assert stored.data.tags[names.RESUMED] == "true"
+    assert (stored.data.params["cfg.precision"], stored.data.params["cfg.device"]) == ("auto", "auto")
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise Interrupted("SIGTERM")
 
 
 @pytest.mark.usefixtures("lab")
@@ -81,7 +132,7 @@ def test_a_report_is_added_from_the_logged_model_where_the_cache_is_gone(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = run(capsys, "--report", "never", "--seed", "5")
-    assert not (cache / "runs" / first["config_id"] / "selected.safetensors").exists()
+    assert not selected_file(cache / "runs" / first["config_id"], first["run_id"]).exists()
     later = run(capsys, "--seed", "5")
     assert later["run_id"] == first["run_id"]
     assert later["report"]["total"] > 0
@@ -92,7 +143,7 @@ def test_a_report_without_weights_is_refused_and_the_run_stays_finished(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = run(capsys, "--report", "never", "--log-model", "false", "--seed", "6")
-    (cache / "runs" / first["config_id"] / "selected.safetensors").unlink()
+    selected_file(cache / "runs" / first["config_id"], first["run_id"]).unlink()
     assert main(["run", *QUICK, "--seed", "6"]) == 2
     assert "nothing can be added to it; --force trains it again" in capsys.readouterr().err
     assert client().get_run(first["run_id"]).info.status == "FINISHED"
@@ -103,13 +154,13 @@ def test_damaged_weights_are_named_and_nothing_is_added_from_them(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = run(capsys, "--report", "never", "--log-model", "false", "--seed", "4")
-    selected = cache / "runs" / first["config_id"] / "selected.safetensors"
+    selected = selected_file(cache / "runs" / first["config_id"], first["run_id"])
     content = bytearray(selected.read_bytes())
     content[-1] ^= 1
     selected.write_bytes(content)
     assert main(["run", *QUICK, "--seed", "4"]) == 2
     said = capsys.readouterr().err
-    assert f"rapid-lab: selected.safetensors in {first['config_id']} is damaged: its checksum is " in said
+    assert f"rapid-lab: {selected.name} in {first['config_id']} is damaged: its checksum is " in said
     assert said.endswith("; --force trains it again\n")
     assert client().get_run(first["run_id"]).info.status == "FINISHED"
 

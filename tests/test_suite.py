@@ -47,15 +47,30 @@ def test_a_suite_runs_every_method_and_seed_once_under_one_parent(capsys: pytest
 
 
 @pytest.mark.usefixtures("lab")
-def test_the_teacher_has_a_run_of_its_own_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_teacher_has_a_run_of_its_own_logged_once_and_its_report_is_read_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(2):
         assert main(["teacher", *QUICK, "--json"]) == 0
+        monkeypatch.delattr("rapid_lab.experiment.teacher.report_of", raising=False)
     first, second = (json.loads(part) for part in capsys.readouterr().out.replace("}\n{", "}\0{").split("\0"))
     assert first == second
     (run,) = find_runs("0", {names.KIND: names.TEACHER})
-    metrics = client().get_run(run.run_id).data.metrics
+    stored = client().get_run(run.run_id)
+    metrics = stored.data.metrics
     assert set(names.TEACHER_METRICS) <= set(metrics)
+    assert stored.data.params["cfg.teacher_model"] == "twin-bert"
+    assert stored.data.tags[names.DESCRIPTION].startswith("**Teacher** of **agnews-twin**")
+    assert {item.path for item in client().list_artifacts(run.run_id)} == {names.CALIBRATION, names.RESULT}
     assert metrics[names.TEACHER_NLL_AFTER] <= metrics[names.TEACHER_NLL_BEFORE]
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_teacher_that_cannot_be_is_refused_before_any_student_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--methods", "student_ce,kd", "--seeds", "7", "--teacher-layers", "99"]
+    assert main(["suite", *QUICK, *words]) == 2
+    assert capsys.readouterr().err.startswith("rapid-lab: teacher_layers must be in [1, 12], got 99")
+    assert find_runs("0", {}) == []
 
 
 @pytest.mark.parametrize(

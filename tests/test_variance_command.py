@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rapid_lab.cli import main
+from rapid_lab.experiment.run import selected_file
 from rapid_lab.files import open_tensors, save_tensors
 
 RUN = [
@@ -39,7 +40,7 @@ def test_proposals_are_judged_on_a_run_and_on_a_checkpoint_whatever_method_train
     assert proposals["gradient oracle"]["gradient_ratio"]["pooled"] == best
 
     folder = tmp_path / "cache" / "runs" / run["config_id"]
-    weights, _ = open_tensors(folder / "selected.safetensors")
+    weights, _ = open_tensors(selected_file(folder, run["run_id"]))
     save_tensors(folder / "checkpoint.safetensors", {f"model/{name}": value for name, value in weights.items()}, {})
     assert printed(["variance", str(folder / "checkpoint.safetensors"), *judged], capsys) == document
 

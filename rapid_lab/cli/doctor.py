@@ -120,7 +120,7 @@ def _store(missing: Findings) -> dict[str, Any]:
 
     uri = tracking_uri()
     path = sqlite_path(uri)
-    problem = _server_problem(uri) if path is None else _file_problem(path)
+    problem = _server_problem() if path is None else _file_problem(path)
     exists = path.exists() if path is not None else problem is None
     if problem:
         mend = "export MLFLOW_TRACKING_URI=sqlite:///mlflow.db, or start the server that it names"
@@ -143,16 +143,12 @@ def _file_problem(path: Path) -> str | None:
     return None
 
 
-def _server_problem(uri: str) -> str | None:
+def _server_problem() -> str | None:
     from rapid_lab.tracking.door import reason
-    from rapid_lab.tracking.store import prepare_store
+    from rapid_lab.tracking.store import check_store
 
     try:
-        prepare_store()  # asks a server, refuses what is no store, and makes only files of sqlite
-        if not uri.startswith(("http:", "https:")):
-            from sqlalchemy import create_engine
-
-            create_engine(uri).connect().close()
+        check_store()
     except Exception as error:
         return reason(error)
     return None

@@ -6,6 +6,7 @@ a table of what the store now holds.
 
 import json
 import statistics
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ def run(arguments: Sequence[str]) -> None:
 
     outcome = run_suite(given, [str(method) for method in methods], [int(str(seed)) for seed in seeds], watcher)
     print(json.dumps(outcome, indent=1) if as_json else rendered(outcome["runs"]))
+    for warning in outcome["warnings"]:
+        print(warning, file=sys.stderr)
     if outcome["failed"]:
         raise SettingError(f"{len(outcome['failed'])} of the runs failed: {'; '.join(outcome['failed'])}")
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from rapid_lab.cli.parsing import Parser, parsed
 from rapid_lab.cli.progress import watcher
@@ -22,17 +23,22 @@ def run(arguments: Sequence[str]) -> None:
     with watcher(settings.dataset) as watching:
         summary = teacher_experiment(given, watching, launched_or_new_run)
     point_launched_to(summary["run_id"])
-    if as_json:
-        print(json.dumps(summary, indent=1))
-        return
-    print(f"teacher {summary['teacher_id']} of {summary['dataset']} (run {summary['run_id']})")
-    before, after = summary["nll_before"], summary["nll_after"]
-    print(f"temperature {summary['temperature']:.4f}: selection NLL {before:.4f} to {after:.4f}")
-    if summary["report"]:
-        report = summary["report"]
-        print(f"report split: {report['correct']} of {report['total']} right, {100 * report['accuracy']:.2f} %")
+    print(json.dumps(summary, indent=1) if as_json else _rendered(summary))
+    for warning in summary["warnings"]:
+        watching.say(warning)
 
 
 def parser() -> Parser:
     """The options of this command."""
     return settings_parser("rapid-lab teacher", __doc__ or "")
+
+
+def _rendered(summary: dict[str, Any]) -> str:
+    before, after, report = summary["nll_before"], summary["nll_after"], summary["report"]
+    lines = [
+        f"teacher {summary['teacher_id']} of {summary['dataset']} (run {summary['run_id']})",
+        f"temperature {summary['temperature']:.4f}: selection NLL {before:.4f} to {after:.4f}",
+    ]
+    if report:
+        lines.append(f"report split: {report['correct']} of {report['total']} right, {100 * report['accuracy']:.2f} %")
+    return "\n".join(lines)

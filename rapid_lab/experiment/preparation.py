@@ -18,7 +18,7 @@ from rapid_lab.config import SETTINGS, Settings, Value, resolve
 from rapid_lab.data import twin
 from rapid_lab.data.sources import TextData, check_names, find_data
 from rapid_lab.data.splits import Split, split_indices
-from rapid_lab.models import check_length, find_model, fingerprint, load_classifier, load_tokenizer
+from rapid_lab.models import TWIN_MODELS, check_length, find_model, fingerprint, load_classifier, load_tokenizer
 from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.teacher import TeacherTask
 from rapid_lab.terms import Objective
@@ -60,6 +60,9 @@ def prepare_data(given: Mapping[str, Value]) -> tuple[Settings, TextData]:
     asked = resolve(given)
     check_names(asked.dataset, asked.data)
     choose_device(asked.device)
+    for name in ("student_model", "teacher_model"):
+        if name in given and given[name] not in TWIN_MODELS:  # a folder that is none is refused before any data
+            find_model(str(given[name]), setting=name, is_twin=False)
     data = find_data(asked.dataset, asked.data, text_column=asked.text_column, label_column=asked.label_column)
     # What is said of a place may hold the password of its address.
     data = dataclasses.replace(data, warnings=tuple(map(without_secrets, data.warnings)))

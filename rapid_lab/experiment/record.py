@@ -61,9 +61,8 @@ def tags(prepared: Prepared, ranks: Ranks) -> dict[str, str]:
 
 
 def params(prepared: Prepared) -> dict[str, Any]:
-    """The resolved settings; what a resumed run may change is left out, since a parameter is final."""
-    changeable = ("device", "report", "log_model", "compile")
-    return {name: value for name, value in dataclasses.asdict(prepared.settings).items() if name not in changeable}
+    """The resolved settings, as MLflow names them."""
+    return {f"{names.PARAM_PREFIX}{name}": value for name, value in dataclasses.asdict(prepared.settings).items()}
 
 
 def result(prepared: Prepared, teacher: Teacher | None, trained: Trained, ranks: Ranks) -> dict[str, Any]:

@@ -27,14 +27,15 @@ from rapid_lab.experiment.store import check_places, current_experiment
 from rapid_lab.experiment.teacher import record_teacher
 from rapid_lab.files import DamagedError, open_tensors, save_tensors
 from rapid_lab.folders import cache_folder, locked
+from rapid_lab.harmless import file_name
 from rapid_lab.teacher import Teacher, TeacherTask, ensure_teacher, serve
 from rapid_lab.terms import Objective, TeacherRows
 from rapid_lab.tracking.artifacts import log_student, logged_model, model_weights
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import launched_id
-from rapid_lab.tracking.runs import TrackedRun, adopt_run, is_ended, make_pointer, start_run
-from rapid_lab.tracking.signals import Interrupted, ignore_termination, orderly_end
+from rapid_lab.tracking.runs import TrackedRun, adopt_run, ended_in_order, is_finished, make_pointer, start_run
+from rapid_lab.tracking.signals import orderly_end
 from rapid_lab.tracking.spool_flush import send_left_behind
 from rapid_lab.tracking.store import RunSummary, find_runs, prepare_store
 from rapid_lab.tracking.system import SystemSampler
@@ -44,7 +45,6 @@ from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import Job, Observer, Trained, train
 
 CHECKPOINT = "checkpoint.safetensors"
-SELECTED = "selected.safetensors"
 AGAIN = "--force trains it again"
 
 
@@ -118,23 +118,30 @@ def run_experiment(
     folder = run_folder(prepared.config_id)
     # A second process with the same settings waits here, and then finds the run finished.
     with locked(folder.with_suffix(".lock")), orderly_end():
-        tracked, is_finished = claim(prepared, experiment, parent_run_id, crew.ranks, is_forced=is_forced)
-        if is_finished:
+        tracked, is_whole = claim(prepared, experiment, parent_run_id, crew.ranks, is_forced=is_forced)
+        if is_whole or is_forced:  # one left by a process killed at its end, or by a run that is not gone on with
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        if is_whole:
             result = complete(prepared, tracked, folder)
         else:
             result = carry_out(prepared, tracked, folder, watcher, crew)
-    return Outcome(tracked.run_id, prepared.config_id, is_finished, result, data.warnings)
+    return Outcome(tracked.run_id, prepared.config_id, is_whole, result, data.warnings)
 
 
 def run_folder(config_id: str) -> Path:
-    """Where a run keeps its checkpoint and its selected weights."""
+    """Where runs of these settings keep a checkpoint and their selected weights."""
     return cache_folder() / "runs" / config_id
+
+
+def selected_file(folder: Path, run_id: str) -> Path:
+    """The selected weights of one run: runs of the same settings in other stores have files of their own."""
+    return folder / f"selected-{file_name(run_id)}.safetensors"
 
 
 def claim(
     prepared: Prepared, experiment: str, parent_run_id: str | None, ranks: Ranks, *, is_forced: bool
 ) -> tuple[TrackedRun, bool]:
-    """The MLflow run to write to, and whether it is finished; the one `mlflow run` made may become a pointer."""
+    """The MLflow run to write to, and whether it is whole; the one `mlflow run` made may become a pointer."""
     launched = launched_id()
     existing, finished = found_runs(prepared.config_id, experiment)
     if existing and not finished and send_left_behind(existing[0].run_id):
@@ -166,26 +173,20 @@ def found_runs(config_id: str, experiment: str) -> tuple[list[RunSummary], list[
 
 def carry_out(prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Observer, crew: Crew) -> dict[str, Any]:
     """Train, report, record; whatever ends the run early ends it in order."""
-    try:
+    with ended_in_order(tracked):
         with crew.watched():
             result = train_and_record(prepared, tracked, folder, watcher, crew)
         tracked.finish("FINISHED")
         (folder / CHECKPOINT).unlink(missing_ok=True)
         return result
-    except Interrupted:
-        tracked.finish("KILLED")
-        raise
-    except BaseException as fault:
-        ignore_termination()
-        tracked.fail(fault)
-        raise
 
 
 def train_and_record(
     prepared: Prepared, tracked: TrackedRun, folder: Path, watcher: Observer, crew: Crew
 ) -> dict[str, Any]:
     """Everything between the start of a run and its end."""
-    tracked.log_params({f"{names.PARAM_PREFIX}{name}": value for name, value in record.params(prepared).items()})
+    # A run that goes on has the same numbers, but may be asked for by another path, device or word for its data.
+    tracked.log_params(record.params(prepared), keeps_first=True)
     tracked.log_artifact_text(names.CONFIG, written_config(prepared.settings))
     record.log_data(prepared, tracked)
     notice = duration_notice(prepared.settings, prepared.data)
@@ -198,7 +199,7 @@ def train_and_record(
     with SystemSampler(tracked.log_metrics, first_step=tracked.next_step(names.CPU_PERCENT)):
         trained = train_student(prepared, teacher, Tracker(tracked, watcher), crew.ranks)
     prepared.model.load_state_dict(trained.weights)
-    save_tensors(folder / SELECTED, trained.weights, {"config_id": prepared.config_id})
+    save_tensors(selected_file(folder, tracked.run_id), trained.weights, {"config_id": prepared.config_id})
     keep_table(tracked, names.STEPS, record.step_table(trained.table))
     return conclude(prepared, tracked, folder, record.result(prepared, teacher, trained, crew.ranks))
 
@@ -229,7 +230,7 @@ def log_model(prepared: Prepared, tracked: TrackedRun, folder: Path) -> None:
         if not tracked.is_away:
             raise
     else:
-        (folder / SELECTED).unlink(missing_ok=True)
+        selected_file(folder, tracked.run_id).unlink(missing_ok=True)
 
 
 def complete(prepared: Prepared, tracked: TrackedRun, folder: Path) -> dict[str, Any]:
@@ -237,10 +238,10 @@ def complete(prepared: Prepared, tracked: TrackedRun, folder: Path) -> dict[str,
     result = record.read_result(tracked)
     lacks_report = prepared.settings.report == "once" and result["report"] is None
     has_model = logged_model(tracked) is not None
-    if has_model:
-        (folder / SELECTED).unlink(missing_ok=True)  # left by a process killed in between: the weights are kept once
+    if has_model:  # what a process killed in between left: the weights are kept once
+        selected_file(folder, tracked.run_id).unlink(missing_ok=True)
     lacks_model = prepared.settings.log_model and not has_model
-    if not (lacks_report or lacks_model) and is_ended(tracked):
+    if not (lacks_report or lacks_model) and is_finished(tracked):
         return result
     tracked = adopt_run(tracked.run_id)
     try:
@@ -258,9 +259,10 @@ def selected_weights(tracked: TrackedRun, folder: Path) -> dict[str, Tensor]:
     model_id = logged_model(tracked)
     if model_id is not None:
         return model_weights(model_id)
-    if (folder / SELECTED).exists():
+    selected = selected_file(folder, tracked.run_id)
+    if selected.exists():
         try:
-            return open_tensors(folder / SELECTED)[0]
+            return open_tensors(selected)[0]
         except DamagedError as damage:
             raise DamagedError(f"{damage}: nothing can be added to run {tracked.run_id}; {AGAIN}") from damage
     raise DataError(
@@ -300,6 +302,7 @@ def student_job(
         checkpoint=folder / CHECKPOINT,
         observer=observer,
         teacher=served_teacher(prepared, teacher) if teacher else None,
+        row_numbers=prepared.split.train,
         ranks=ranks,
     )
 

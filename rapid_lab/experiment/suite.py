@@ -11,11 +11,12 @@ from rapid_lab.experiment.preparation import prepare, prepare_data
 from rapid_lab.experiment.processes import in_fresh_process
 from rapid_lab.experiment.store import check_places, current_experiment
 from rapid_lab.experiment.teacher import teacher_experiment
+from rapid_lab.objectives import METHODS
 from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.provenance import SOURCE_HASH
 from rapid_lab.tracking.redaction import message_of
-from rapid_lab.tracking.runs import launched_or_new_run
-from rapid_lab.tracking.signals import Interrupted, orderly_end
+from rapid_lab.tracking.runs import ended_in_order, launched_or_new_run
+from rapid_lab.tracking.signals import orderly_end
 from rapid_lab.tracking.store import prepare_store
 from rapid_lab.training.loop import Observer
 
@@ -34,14 +35,17 @@ def run_suite(
     The best seed of each method, by the selection split, is then logged as a model unless `log_model` says no.
     """
     check_places()
-    prepare(*prepare_data({**given, "method": methods[0], "seed": seeds[0]}))  # refused once, not by every run
+    # Refused once, not by every run: by one that has a teacher, where any does.
+    first = next((method for method in methods if METHODS[method].has_distillation), methods[0])
+    settings, data = prepare_data({**given, "method": first, "seed": seeds[0]})
+    prepare(settings, data)
     prepare_store()
     tags = {
         names.KIND: names.SUITE,
         names.SOURCE_HASH: SOURCE_HASH,
         names.SCHEMA: str(names.SCHEMA_VERSION),
     }
-    dataset = str(given.get("dataset", "agnews"))
+    dataset = settings.dataset
     parent = launched_or_new_run(current_experiment(), f"suite {dataset}", tags)
     runs: dict[tuple[int, str], dict[str, Any]] = {}
     failed: list[str] = []
@@ -55,29 +59,22 @@ def run_suite(
         else:
             runs[seed, method] = {"seed": seed, **outcome}
 
-    try:
-        with orderly_end():
-            for seed, method in itertools.product(seeds, methods):
-                carry_out(seed, method, log_model=False)
-            if given.get("log_model", True):
-                for best in best_seeds(list(runs.values())):
-                    carry_out(best["seed"], best["method"], log_model=True)
-            if any(run["teacher"] for run in runs.values()):
-                try:
-                    teacher_experiment(given, watch(dataset))  # which has no report of its own yet
-                except (SettingError, TrackingError) as fault:  # the store is away: the next asking records it
-                    failed.append(f"teacher: {message_of(fault)}")
+    with orderly_end(), ended_in_order(parent):
+        for seed, method in itertools.product(seeds, methods):
+            carry_out(seed, method, log_model=False)
+        if given.get("log_model", True):
+            for best in best_seeds(list(runs.values())):
+                carry_out(best["seed"], best["method"], log_model=True)
+        if any(run["teacher"] for run in runs.values()):
+            try:
+                teacher_experiment(given, watch(dataset))  # which has no report of its own yet
+            except (SettingError, TrackingError) as fault:  # the store is away: the next asking records it
+                failed.append(f"teacher: {message_of(fault)}")
         parent.set_description(f"{len(methods)} methods on {len(seeds)} seeds; {len(failed)} failed.")
         parent.set_tags({names.COMPLETE: str(not failed).lower()})
         parent.finish("FAILED" if failed else "FINISHED")
-    except Interrupted:
-        parent.finish("KILLED")
-        raise
-    except BaseException as fault:
-        parent.fail(fault)
-        raise
     kept = [{name: run[name] for name in KEPT} for run in runs.values()]
-    return {"run_id": parent.run_id, "runs": kept, "failed": failed}
+    return {"run_id": parent.run_id, "runs": kept, "failed": failed, "warnings": list(data.warnings)}
 
 
 def best_seeds(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What a run keeps besides numbers: the data it read, and the student as a model others can load."""
 
 import json
+import logging
 import tempfile
 import warnings
 from pathlib import Path
@@ -69,6 +70,8 @@ def log_student(run: TrackedRun, model: Any, tokenizer: Any) -> None:
         import mlflow.pyfunc
         import mlflow.transformers
 
+    # It misses the licence and the card of a model that was trained here.
+    logging.getLogger("mlflow.transformers").setLevel(logging.ERROR)
     found = versions()
     # Named here, or MLflow would load the model in another process to find them out.
     requirements = [f"{name}=={found[name].partition('+')[0]}" for name in ("torch", "transformers", "mlflow")]

@@ -1,7 +1,8 @@
 """One MLflow run: started, adopted from `mlflow run` or from a process that died, or made a pointer to another."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ from rapid_lab.tracking.errors import TrackingError
 from rapid_lab.tracking.launched import take_launched_id
 from rapid_lab.tracking.processes import this_process
 from rapid_lab.tracking.redaction import message_of, without_user
+from rapid_lab.tracking.signals import Interrupted, ignore_termination
 from rapid_lab.tracking.spool import Entry
 from rapid_lab.tracking.spool_delivery import AwayError, carry_out
 from rapid_lab.tracking.spool_flush import send_left_behind
@@ -66,10 +68,13 @@ class TrackedRun:
         """Set tags, or change them; a value too long for MLflow ends in '...'."""
         self._do({"do": "tags", "tags": {name: _cut(value, TAG_LENGTH) for name, value in tags.items()}})
 
-    def log_params(self, params: Mapping[str, object]) -> None:
-        """Log parameters once: the same value again is skipped, another value is refused before any is logged."""
+    def log_params(self, params: Mapping[str, object], *, keeps_first: bool = False) -> None:
+        """Log parameters once: the same value again is skipped, another value is refused before any is logged.
+
+        Where the first value is to be kept, another one later is no fault.
+        """
         texts = {name: _cut(written(value), PARAM_LENGTH) for name, value in params.items()}
-        self._do({"do": "params", "params": texts})
+        self._do({"do": "params", "params": texts, "keeps_first": keeps_first})
 
     def log_metrics(self, step: int, values: Mapping[str, float], timestamp_ms: int | None = None) -> None:
         """Give the values of one step to the writer; what a resumed run has in the store already is left out."""
@@ -165,6 +170,20 @@ class TrackedRun:
         self.writer.keep(entry, why or self.writer.reason)
 
 
+@contextmanager
+def ended_in_order(run: TrackedRun) -> Iterator[None]:
+    """Whatever ends this block early ends the run: a signal as KILLED, a fault as FAILED with its reason."""
+    try:
+        yield
+    except Interrupted:
+        run.finish("KILLED")
+        raise
+    except BaseException as fault:
+        ignore_termination()
+        run.fail(fault)
+        raise
+
+
 def start_run(
     experiment_id: str, name: str, tags: Mapping[str, str], *, parent_run_id: str | None = None
 ) -> TrackedRun:
@@ -222,11 +241,10 @@ def existing_run(run_id: str) -> TrackedRun:
     return TrackedRun(run_id, _existing(client, run_id).info.experiment_id, client)
 
 
-def is_ended(run: TrackedRun) -> bool:
-    """Whether the store has the run as ended: one that was killed after its last word is not."""
+def is_finished(run: TrackedRun) -> bool:
+    """Whether the store has the run as FINISHED: one that was killed after its last word is not."""
     with told_as(f"reading the status of run {run.run_id}"):
-        status = run.client.get_run(run.run_id).info.status
-    return RunStatus.is_terminated(RunStatus.from_string(status))
+        return bool(run.client.get_run(run.run_id).info.status == "FINISHED")
 
 
 def point_launched_to(target_run_id: str) -> None:

@@ -106,7 +106,7 @@ def carry_out(client: MlflowClient, run_id: str, entry: Entry, spool: Spool | No
             for tags in _batches([RunTag(name, value) for name, value in entry["tags"].items()]):
                 client.log_batch(run_id, tags=tags)
         elif kind == "params":
-            _log_params(client, run_id, entry["params"])
+            _log_params(client, run_id, entry["params"], keeps_first=entry["keeps_first"])
         elif kind == "tags by parent":
             is_child = client.get_run(run_id).data.tags.get(PARENT) == entry["parent"]
             carry_out(client, run_id, {"do": "tags", "tags": entry["child" if is_child else "other"]})
@@ -135,11 +135,11 @@ def _doing(run_id: str, entry: Entry) -> str:
     }[entry["do"]]
 
 
-def _log_params(client: MlflowClient, run_id: str, params: Mapping[str, str]) -> None:
-    """The same value again is skipped, another value is refused before any is logged."""
+def _log_params(client: MlflowClient, run_id: str, params: Mapping[str, str], *, keeps_first: bool) -> None:
+    """The same value again is skipped; another value too, or it is refused before any is logged."""
     logged = client.get_run(run_id).data.params
     for name, text in params.items():
-        if logged.get(name, text) != text:
+        if not keeps_first and logged.get(name, text) != text:
             raise RefusalError(f"{name} of run {run_id} must stay {logged[name]!r}, got {text!r}: a parameter is final")
     for batch in _batches([Param(name, text) for name, text in params.items() if name not in logged]):
         client.log_batch(run_id, params=batch)

@@ -21,9 +21,15 @@ class Ledger:
     """Rows of COLUMNS for every step so far, and a buffer of the steps since the last flush."""
 
     def __init__(
-        self, device: torch.device, *, peak_mb: Callable[[], float], on_rows: Callable[[int, Tensor], None]
+        self,
+        device: torch.device,
+        *,
+        peak_mb: Callable[[], float],
+        on_rows: Callable[[int, Tensor], None],
+        row_numbers: Sequence[int] | None = None,
     ) -> None:
         self.device, self.peak_mb, self.on_rows = device, peak_mb, on_rows
+        self.row_numbers = row_numbers  # of the examples in the official training split
         self.rows: list[Tensor] = []
         self.num_rows = 0
         self._peak = 0.0
@@ -73,10 +79,12 @@ class Ledger:
         # The total is not finite because of a term: the terms come first.
         term = next(term for term in (1, 2, 3, 0, 4) if not is_finite[index, term])
         values = [*records[index, LOSSES].tolist(), "not finite"]
-        raise TrainingError(
-            f"{WATCHED[term]} is {values[term]} at step {self.num_rows + index + 1}, "
-            f"on examples {list(self._pending[index][2])}"
-        )
+        rows = list(self._pending[index][2])
+        if self.row_numbers is not None:
+            rows = [self.row_numbers[row] for row in rows]
+        step = self.num_rows + index + 1
+        where = f"at step {step}, on examples {rows} of the training split, counted from 0"
+        raise TrainingError(f"{WATCHED[term]} is {values[term]} {where}")
 
     def _mark(self) -> object:
         if self.device.type != "cuda":

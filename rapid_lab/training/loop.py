@@ -70,6 +70,7 @@ class Job:
     observer: Observer
     role: str = "student"  # or "teacher": of no meaning here, but for whoever is told
     teacher: Callable[[Sequence[int], torch.device], TeacherRows] | None = None
+    row_numbers: Sequence[int] | None = None  # of the training examples in the official training split
     ranks: Ranks = ALONE
 
 
@@ -95,7 +96,12 @@ def _train(job: Job, ending: PostponedSignals) -> Trained:
     optimizer = adamw(model, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
     progress, selected = Progress(), dict[str, Tensor]()
     peak = PeakMemory(device)
-    ledger = Ledger(device, peak_mb=lambda: ranks.largest(peak()), on_rows=job.observer.steps)
+    ledger = Ledger(
+        device,
+        peak_mb=lambda: ranks.largest(peak()),
+        on_rows=job.observer.steps,
+        row_numbers=job.row_numbers,
+    )
     scaler = torch.amp.GradScaler(device.type, enabled=job.dtype == torch.float16)
     forward_batch = torch.compile(forward) if settings.compile and device.type == "cuda" else forward
     num_batches = -(-len(job.train) // settings.batch_size)

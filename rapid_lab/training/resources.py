@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from rapid_lab.allocation import keep_freed_memory
+from rapid_lab.allocation import keep_freed_memory, release_freed_memory
 from rapid_lab.errors import SettingError
 from rapid_lab.launch import launch
 
@@ -79,7 +79,8 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         else:
-            # Linux forgets the peak of what came before in this process, such as the teacher's training.
+            # What came before in this process, such as the teacher's training, is neither start nor peak.
+            release_freed_memory()
             with contextlib.suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.start = psutil.Process().memory_info().rss

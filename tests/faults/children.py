@@ -4,6 +4,7 @@ Processes come from a fork server that has imported already, so that a kill at a
 """
 
 import contextlib
+import fnmatch
 import multiprocessing
 import os
 import pathlib
@@ -81,11 +82,11 @@ def _arm_file(strike: Strike) -> None:
         os.truncate(path, path.stat().st_size // 2)
 
     def armed_replace(path: Path, target: Path) -> Path:
-        act: Callable[..., Path] = counted if Path(target).name == strike.at else replace
+        act: Callable[..., Path] = counted if Path(target).match(strike.at) else replace
         return act(path, target)
 
     def armed_save(tensors: Any, path: Path, **options: Any) -> None:
-        (counted_save if strike.at in path.name else save)(tensors, path, **options)
+        (counted_save if fnmatch.fnmatch(path.name, f"*{strike.at}*") else save)(tensors, path, **options)
 
     counted = _armed(strike, replace, replace)
     counted_save = _armed(strike, save, half)

@@ -16,6 +16,7 @@ from mlflow.entities import Run
 from torch import Tensor
 
 from rapid_lab import names
+from rapid_lab.experiment.run import selected_file
 from rapid_lab.files import open_tensors
 from rapid_lab.tracking.artifacts import logged_model, model_weights
 from rapid_lab.tracking.door import client
@@ -81,7 +82,7 @@ def student_outcome(student: Run, folder: Path) -> Outcome:
 
 def weights(run_id: str, folder: Path) -> dict[str, Tensor]:
     """The selected weights, which are kept once: in the model or in the cache."""
-    model_id, selected = logged_model(existing_run(run_id)), folder / "selected.safetensors"
+    model_id, selected = logged_model(existing_run(run_id)), selected_file(folder, run_id)
     assert (model_id is None) == selected.exists()
     return open_tensors(selected)[0] if model_id is None else model_weights(model_id)
 

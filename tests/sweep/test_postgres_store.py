@@ -1,5 +1,7 @@
 """A fresh PostgreSQL as tracking store, first used by several processes at once."""
 
+import json
+import uuid
 from pathlib import Path
 
 import postgres
@@ -8,6 +10,7 @@ import sqlalchemy
 from postgres import server as server
 from tracking.programs import MLFLOW_WARNINGS, outcome, start
 
+from rapid_lab.cli import main
 from rapid_lab.errors import SettingError
 from rapid_lab.tracking.store import experiment_id, find_runs, prepare_store
 
@@ -46,12 +49,13 @@ print([os.waitpid(child, 0)[1] for child in children])
 @pytest.fixture
 def fresh(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database without tables."""
+    name = f"fresh_{uuid.uuid4().hex}"
     monkeypatch.setenv("PGPASSWORD", postgres.PASSWORD)
     engine = sqlalchemy.create_engine(server, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.execute(sqlalchemy.text("CREATE DATABASE fresh"))
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
     engine.dispose()
-    return server.replace("/postgres", "/fresh")
+    return server.replace("/postgres", f"/{name}")
 
 
 def test_the_first_use_of_a_fresh_database_is_safe_for_several_processes(
@@ -68,3 +72,16 @@ def test_a_database_that_is_not_there_is_told_in_one_message(server: str, monkey
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.replace("/postgres", "/nowhere"))
     with pytest.raises(SettingError, match=r"must name a store that can be used, got .* does not exist"):
         prepare_store()
+
+
+def test_doctor_finds_a_fresh_database_and_makes_no_table_in_it(
+    fresh: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", fresh)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    main(["doctor", "--json"])
+    store = json.loads(capsys.readouterr().out)["store"]
+    assert (store["is_reachable"], store["problem"]) == (True, None)
+    engine = sqlalchemy.create_engine(fresh)
+    assert sqlalchemy.inspect(engine).get_table_names() == []
+    engine.dispose()

@@ -1,5 +1,6 @@
 """The ledger: one row a step, handed on in order, whatever the flushes."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 from training.lab import CPU
 
+from rapid_lab.allocation import keep_freed_memory
 from rapid_lab.errors import TrainingError
 from rapid_lab.names import PEAK_MB, STEP_MS
 from rapid_lab.training.ledger import COLUMNS, Ledger
@@ -77,6 +79,13 @@ def test_a_step_that_is_not_finite_is_named_and_not_handed_on(value: float) -> N
     assert len(told) == 1
 
 
+def test_the_examples_of_a_bad_step_are_those_of_the_official_split() -> None:
+    ledger = Ledger(CPU, peak_mb=lambda: 0.0, on_rows=lambda first, table: None, row_numbers=[70, 71, 72, 73, 74])
+    add_step(ledger, float("nan"))
+    with pytest.raises(TrainingError, match=r"on examples \[74, 72\] of the training split"):
+        ledger.flush()
+
+
 def test_a_gradient_that_is_not_finite_is_named() -> None:
     ledger = make_ledger([])
     add_step(ledger, 1.0, norm=float("inf"))
@@ -84,15 +93,17 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
         ledger.flush()
 
 
-def test_peak_memory_is_what_was_added_since_it_began() -> None:
-    before = torch.ones(30 * 2**18)  # 30 MiB that are gone before the start
+def test_peak_memory_is_what_was_added_since_it_began_whatever_was_freed_before() -> None:
+    keep_freed_memory()
+    before = torch.ones(300 * 2**18)  # 300 MiB, as of a teacher that was trained in this process
     del before
     peak = PeakMemory(CPU)
-    held = torch.ones(40 * 2**18)
+    held = torch.ones(100 * 2**18)
     reached = peak()
     del held
     assert peak() >= reached
-    assert 0 <= reached < 100
+    if sys.platform == "linux":
+        assert 95 < reached < 150
 
 
 def test_a_stopwatch_stands_still_when_stopped_and_adds_up() -> None:

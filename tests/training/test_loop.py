@@ -185,7 +185,10 @@ def test_a_term_that_is_not_finite_stops_the_training_before_the_next_checkpoint
     rows = epoch_batches(job.train, batch_size=BATCH_SIZE, seed=42, epoch=2, group_by_length=False)[3]
     with pytest.raises(TrainingError) as stopped:
         train(job)
-    assert str(stopped.value) == f"{term} is nan at step {NUM_BATCHES + 4}, on examples {rows}"
+    assert (
+        str(stopped.value)
+        == f"{term} is nan at step {NUM_BATCHES + 4}, on examples {rows} of the training split, counted from 0"
+    )
     _, progress = open_tensors(job.checkpoint)
     assert (progress["epoch"], progress["step"]) == (2, 2)
 
