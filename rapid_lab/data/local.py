@@ -40,18 +40,19 @@ class ReportFile:
 
 def split_file(folder: Path, names: Sequence[str]) -> Path:
     """The file of the first of these splits that the folder has."""
+    where = f"the dataset's folder {str(folder)!r}"
     for name in names:
         found = [path for kind in KINDS if is_file(path := folder / f"{name}.{kind}")]
         if len(found) > 1:
-            raise DataError(f"{folder} has {' and '.join(path.name for path in found)}: which one is meant?")
+            raise DataError(f"{where} has {' and '.join(path.name for path in found)}: which one is meant?")
         if found:
             return found[0]
     wanted = " or ".join(f"{name}.{{{','.join(KINDS)}}}" for name in names)
     try:
         held = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
     except OSError as error:
-        raise DataError(f"{folder} cannot be read: {error.strerror}") from None
-    raise DataError(f"{folder} has no {wanted}: it holds {held}")
+        raise DataError(f"{where} cannot be read: {error.strerror}") from None
+    raise DataError(f"{where} has no {wanted}: it holds {held}")
 
 
 def read_training(path: Path, columns: Columns) -> tuple[Examples, int]:

@@ -11,6 +11,7 @@ from rapid_lab.errors import SettingError
 from rapid_lab.method.relations import num_pairs
 from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.objectives import METHODS
+from rapid_lab.ranges import RANGES
 from rapid_lab.sweep.space import ALL_PAIRS, Axis, Interval, Listed, Sweep
 
 # Each seed of a trial is a run of these settings: the report split stays closed, and no model is kept.
@@ -60,6 +61,12 @@ class Plan:
             return given
         rest = resolve({**given, "relation_budget": 1}, is_twin=self.data.is_twin)
         pairs = max(1, num_pairs(rest.batch_size))
+        most = int(RANGES["relation_budget"].high)
+        if pairs > most:
+            raise SettingError(
+                f"batch_size must have at most {most} pairs where relation_budget is all, got {rest.batch_size}: "
+                f"it has {pairs}"
+            )
         # Only where it is in the way: the cap is part of a run's identity.
         cap: dict[str, Value] = {"relation_cap": pairs} if pairs > rest.relation_cap else {}
         return {**given, "relation_budget": pairs, **cap}

@@ -126,7 +126,7 @@ def test_many_wrong_labels_are_counted_not_listed(make_folder: MakeFolder) -> No
 @pytest.mark.parametrize(
     ("files", "part"),
     [
-        ({"train_csv": None}, r"no train\.\{csv,tsv,parquet\}: it holds test.csv"),
+        ({"train_csv": None}, r"^the dataset's folder .* has no train\.\{csv,tsv,parquet\}: it holds test.csv"),
         ({"test_csv": None}, "no test.* or validation"),
         ({"train_tsv": "label\ttext\n"}, r"train.csv and train.tsv"),
     ],
