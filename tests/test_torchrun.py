@@ -285,7 +285,10 @@ def test_when_the_first_rank_alone_fails_all_end_with_its_code_and_without_waiti
     program = store.parent / "failing.py"
     program.write_text(FAILING_FIRST, encoding="utf-8")
     process = start_ranks(2, str(program), fault, *TINY, "--epochs", "2", folder=store.parent)
-    _, errors = process.communicate(timeout=STEP_PATIENCE.total_seconds() / 2)
+    try:
+        _, errors = process.communicate(timeout=STEP_PATIENCE.total_seconds() / 2)
+    finally:
+        process.terminate()  # and with torchrun its ranks, if they still wait
     run = the_run()
     assert run.info.status == "FAILED"
     told = run.data.tags[names.DESCRIPTION].removeprefix("Failed: ")
