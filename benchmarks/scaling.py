@@ -16,6 +16,7 @@ from rapid_lab.comparison.published import published
 
 # Measured on sqlite (2 cores); PostgreSQL's rows are of the same order, and were not measured.
 ROW_BYTES = 252
+WIRE_BYTES = 94  # of a row in a request of a thousand, as MLflow's client writes it
 VALUE_SECONDS = 0.26e-3  # of the store's time, in batches of about 1000
 SYSTEM_SECONDS = 10.0  # between two looks at the machine, two values each
 
@@ -40,11 +41,21 @@ def minutes(dataset: str, method: str) -> float:
     return float(published()["compute"][dataset][method]["minutes"][0])
 
 
-def rows(dataset: str, method: str = "rapid") -> int:
-    """Metric rows one run leaves in the database."""
-    machine = 2 * round(60 * minutes(dataset, method) / SYSTEM_SECONDS)
+def peak_megabytes(dataset: str, method: str) -> int:
+    """The paper's peak memory."""
+    return int(published()["compute"][dataset][method]["peak_memory_mb"])
+
+
+def rows(num_steps: int, seconds: float) -> int:
+    """Metric rows a run leaves in the database: of its steps, of its epochs, of its end, and of the machine."""
+    machine = 2 * round(seconds / SYSTEM_SECONDS)
     once = len(names.FINAL_METRICS) + EPOCHS * len(names.EPOCH_METRICS)
-    return steps(dataset) * len(names.STEP_METRICS) + once + machine
+    return num_steps * len(names.STEP_METRICS) + once + machine
+
+
+def paper_rows(dataset: str, method: str) -> int:
+    """Those of a run of the paper."""
+    return rows(steps(dataset), 60 * minutes(dataset, method))
 
 
 def teacher_minutes(dataset: str) -> float:
@@ -62,7 +73,7 @@ def replication() -> list[list[str]]:
         runs = SEEDS * len(methods)
         hours = SEEDS * sum(minutes(dataset, method) for method in methods) / 60
         teacher = teacher_minutes(dataset) / 60
-        written = SEEDS * sum(rows(dataset, method) for method in methods)
+        written = SEEDS * sum(paper_rows(dataset, method) for method in methods)
         values = [runs, hours, teacher, written, written * ROW_BYTES / 1e9]
         total = [a + b for a, b in zip(total, values, strict=True)]
         found.append([dataset, *_replicated(values)])
@@ -79,19 +90,21 @@ def sweep(trials: int = 1000) -> list[list[str]]:
     found = []
     for dataset in TRAIN:
         seconds = SEEDS * 60 * minutes(dataset, "rapid")
-        written = trials * SEEDS * rows(dataset)
+        written = trials * SEEDS * paper_rows(dataset, "rapid")
         for gpus in (8, 64):
             course = simulate(workers=gpus, trials=trials, lock=LOCK_SECONDS, own=lambda _, s=seconds: OWN_SECONDS + s)  # type: ignore[misc]
-            arriving = gpus * rows(dataset) / (60 * minutes(dataset, "rapid"))
+            arriving = gpus * paper_rows(dataset, "rapid") / (60 * minutes(dataset, "rapid"))
             found.append(
                 [
                     dataset,
                     str(gpus),
                     f"{trials * seconds / 3600:,.0f}",
                     f"{course.makespan / 86400:.1f} days",
+                    f"{peak_megabytes(dataset, 'rapid'):,} MB",
                     f"{written / 1e6:,.0f} million",
                     f"{written * ROW_BYTES / 1e9:.0f} GB",
                     f"{arriving:,.0f}",
+                    f"{arriving * WIRE_BYTES / 1e6:.2f} MB/s",
                     f"{100 * arriving * VALUE_SECONDS:.0f} %",
                     f"{trials * SEEDS * PARAMETERS * FLOAT / 1e9:.0f} GB",
                     f"{100 * course.lock_share:.3f} %",
@@ -101,15 +114,14 @@ def sweep(trials: int = 1000) -> list[list[str]]:
 
 
 def gathered(batch_size: int, ranks: int) -> tuple[float, float]:
-    """Bytes a rank receives in a step for relations and logits, forward and backward, and for the gradient's sum."""
+    """Bytes a rank receives in a step for the outputs of the others, and for the gradient's sum."""
     others = (ranks - 1) / ranks
-    return 2 * others * batch_size * (HIDDEN + CLASSES) * FLOAT, 2 * others * PARAMETERS * FLOAT
+    return others * batch_size * (HIDDEN + CLASSES) * FLOAT, 2 * others * PARAMETERS * FLOAT
 
 
 def example_bytes() -> float:
     """Activations of one example, from the paper's peak memory at 32 of them."""
-    peak = published()["compute"]["agnews"]["rapid"]["peak_memory_mb"] * 2**20
-    return float((peak - PARAMETERS * ADAM) / BATCH)
+    return (peak_megabytes("agnews", "rapid") * 2**20 - PARAMETERS * ADAM) / BATCH
 
 
 def largest_share() -> int:
@@ -118,14 +130,25 @@ def largest_share() -> int:
     return math.floor((GPU_MEMORY - PARAMETERS * ADAM - shared) / example_bytes())
 
 
+def examples_a_second() -> float:
+    """Of one of the paper's cards."""
+    return BATCH * steps("agnews") / (60 * minutes("agnews", "rapid"))
+
+
+def large_seconds(ranks: int) -> float:
+    """A whole run on AG News at B = 65,536: its arithmetic, and after it the network at 10 Gb/s."""
+    examples, num_steps = EPOCHS * TRAIN["agnews"], steps("agnews", LARGE)
+    received = gathered(examples, ranks)[0] + num_steps * gathered(LARGE, ranks)[1]
+    return examples / (ranks * examples_a_second()) + 8 * received / 10e9
+
+
 def large_batch() -> list[list[str]]:
-    """One step at B = 65,536 on ranks of the paper's card."""
-    second = BATCH * steps("agnews") / (60 * minutes("agnews", "rapid"))  # examples, on one card
+    """One step at B = 65,536 on ranks of the paper's card, and a run of them."""
     found = []
     for ranks in (8, 64, 512):
         share = LARGE // ranks
         relations, gradient = gathered(LARGE, ranks)
-        network = relations + gradient
+        network, seconds = relations + gradient, large_seconds(ranks)
         found.append(
             [
                 str(ranks),
@@ -134,7 +157,10 @@ def large_batch() -> list[list[str]]:
                 f"{relations / 1e6:.0f} MB",
                 f"{gradient / 1e6:.0f} MB",
                 f"{8 * network / 10e9:.2f} s / {8 * network / 100e9:.3f} s",
-                f"{share / second:.1f} s",
+                f"{share / examples_a_second():.1f} s",
+                f"{seconds / 60:.1f} minutes",
+                f"{ranks * seconds / 3600:.1f}",
+                str(rows(steps("agnews", LARGE), seconds)),
             ]
         )
     return found
@@ -147,15 +173,15 @@ TABLES = {
     ),
     "sweep": (
         [
-            "data", "GPUs", "GPU hours", "time", "metric rows", "database", "rows a second", "of one sqlite writer",
-            "selected weights", "lock held",
+            "data", "GPUs", "GPU hours", "time", "memory each", "metric rows", "database", "rows a second", "network",
+            "of one sqlite writer", "selected weights", "lock held",
         ],
         sweep,
     ),
     "large batch": (
         [
-            "GPUs", "examples each", "memory each", "relations received", "gradient received",
-            "network at 10 / 100 Gb/s", "arithmetic",
+            "GPUs", "examples each", "memory each", "outputs received", "gradient received",
+            "network at 10 / 100 Gb/s", "arithmetic", "a run", "GPU hours", "metric rows",
         ],
         large_batch,
     ),

@@ -33,3 +33,5 @@ METHODS = {
     "rapid": RAPID,
     "exact": EXACT,
 }
+# The six of the paper's tables. Any other method takes part where it is asked for by name.
+PAPER_METHODS = ("student_ce", "kd", "uniform", "gated", "static", "rapid")

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from rapid_lab.cli import main
+from rapid_lab.comparison.published import published
+from rapid_lab.objectives import METHODS, PAPER_METHODS, RAPID
 
 ASKED = ["--train-examples", "108000", "--batch-size", "32", "--relation-budget", "256", "--epochs", "10"]
 
@@ -56,6 +58,16 @@ def test_without_options_it_is_the_table_of_the_paper(capsys: pytest.CaptureFixt
     rows = answer(capsys)["rows"]
     assert isinstance(rows, list)
     assert len(rows) == 12
+
+
+def test_the_papers_methods_are_those_it_has_published_whatever_else_there_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(METHODS, "someone_elses", RAPID)
+    rows = answer(capsys)["rows"]
+    assert isinstance(rows, list)
+    assert tuple(published()["accuracy_by_seed"]["agnews"]) == PAPER_METHODS
+    assert [row["method"] for row in rows] == [*PAPER_METHODS, *PAPER_METHODS]
 
 
 @pytest.mark.parametrize(

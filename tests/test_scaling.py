@@ -5,8 +5,22 @@ import random
 
 import pytest
 from queue_simulator import Station, rate, simulate
-from scaling import PARAMETERS, TABLES, example_bytes, gathered, largest_share, rendered, steps
+from scaling import (
+    LARGE,
+    PARAMETERS,
+    TABLES,
+    WIRE_BYTES,
+    example_bytes,
+    gathered,
+    large_seconds,
+    largest_share,
+    peak_megabytes,
+    rendered,
+    rows,
+    steps,
+)
 
+from rapid_lab.objectives import PAPER_METHODS
 from rapid_lab.tracking.provenance import ROOT
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
@@ -72,10 +86,23 @@ def test_the_page_has_the_tables_its_formulas_give(name: str) -> None:
 def test_the_sizes_on_the_page_follow_from_the_models() -> None:
     assert (steps("agnews"), steps("sst2")) == (33_750, 18_950)
     assert PARAMETERS == 52_780_804
-    # All gather what they lack: on two ranks half of it, there and back.
-    assert gathered(32, 2) == (32 * 772 * 4, 52_780_804 * 4)
+    # Each of two ranks lacks half of the outputs, and nothing goes back; the gradient is half scattered, half gathered.
+    assert gathered(32, 2) == (16 * 772 * 4, 52_780_804 * 4)
     assert largest_share() == 214
     assert math.isclose(example_bytes() / 2**20, 41.3, abs_tol=0.05)
     for number in ("52.8 million", "41 MiB", "214 examples", "307 GPUs"):
         assert number in PAGE
     assert math.ceil(65_536 / largest_share()) == 307
+
+
+def test_the_rows_and_the_memory_on_the_page_are_those_of_the_formulas() -> None:
+    assert rows(steps("agnews", LARGE), seconds=0) == 20 * 13 + 10 * 3 + 9 == 299
+    assert large_seconds(8) == pytest.approx(10 * 3375 / 8 * 60 * 62.4 / 33_750 + 8 * 10.3e9 / 10e9, rel=1e-3)
+    peaks = {
+        data: sorted(peak_megabytes(data, method) for method in PAPER_METHODS if method != "student_ce")
+        for data in ("agnews", "sst2")
+    }
+    assert [(low, high) for low, *_, high in peaks.values()] == [(2127, 2783), (1461, 1462)]
+    assert 500 * WIRE_BYTES == 47_000
+    for words in ("299, and 2 every 10 s", "2,127 to 2,783 MB", "1,461 to 1,462 MB", "47 kB"):
+        assert words in PAGE

@@ -16,6 +16,7 @@ from rapid_lab import names
 from rapid_lab.cli import main
 from rapid_lab.launch import Launch, launch
 from rapid_lab.tracking.door import client
+from rapid_lab.training.distributed import STEP_PATIENCE
 
 # 1,800 examples: 56 batches of 32, and one of 8, which three ranks share unevenly.
 TINY = [
@@ -175,18 +176,38 @@ def test_a_signal_to_torchrun_ends_the_run_as_killed_with_a_checkpoint(
     assert list((store.parent / "cache" / kind).glob("*/checkpoint.safetensors"))
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("number_after", [1, 3])
-def test_a_run_whose_first_rank_was_killed_is_closed_and_goes_on_with_another_number_of_ranks(
-    number_after: int, store: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    process = start(2, store.parent, "--epochs", "6")
-    wait_for(process, "epoch 2/6")
+def end_without_a_word(folder: Path, epochs: int) -> None:
+    """A run of two ranks, the first of which is killed after a checkpoint."""
+    process = start(2, folder, "--epochs", str(epochs))
+    wait_for(process, f"epoch 2/{epochs}")  # the first one was saved
     process_of(0, process).kill()
     process.communicate(timeout=TIMEOUT)
     assert the_run().info.status == "RUNNING"
-    assert main(["reap"]) == 0
-    assert the_run().info.status == "KILLED"
+
+
+def test_a_run_whose_first_rank_was_killed_goes_on_when_it_is_asked_for_again(
+    store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    end_without_a_word(store.parent, 4)
+    alone(capfd, "--epochs", "4")
+    run = the_run()
+    assert (run.info.status, run.data.tags[names.RESUMED]) == ("FINISHED", "true")
+    result = result_of(run)
+    assert (result["parts"], result["relations"]["main"]) == (2, 4 * (56 * 256 + 28))
+    steps = [metric.step for metric in client().get_metric_history(run.info.run_id, names.RELATIONS_MAIN)]
+    assert steps == list(range(1, 4 * 57 + 1))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("is_reaped", [True, False])
+@pytest.mark.parametrize("number_after", [1, 3])
+def test_a_run_whose_first_rank_was_killed_is_closed_and_goes_on_with_another_number_of_ranks(
+    number_after: int, is_reaped: bool, store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    end_without_a_word(store.parent, 6)
+    if is_reaped:
+        assert main(["reap"]) == 0
+        assert the_run().info.status == "KILLED"
 
     if number_after > 1:
         together(number_after, store.parent, "--epochs", "6")
@@ -224,3 +245,53 @@ def test_the_reason_of_a_rank_that_fails_is_told_by_the_first(store: Path) -> No
     told = "rank 1 has failed: MemoryError: no room for the student"
     assert (the_run().info.status, the_run().data.tags[names.DESCRIPTION]) == ("FAILED", f"Failed: {told}")
     assert errors.count(f"rapid-lab: {told}\n") == 1
+
+
+FAILING_FIRST = """
+import os, sys
+from pathlib import Path
+from faults.disks import FullDisk
+from rapid_lab.cli import main
+from rapid_lab.errors import DataError
+from rapid_lab.experiment import run
+
+def fail(*_):
+    raise DataError("the signals cannot be read")
+
+rank, fault, *options = os.environ["RANK"], *sys.argv[1:]
+if rank == "0" and fault == "after an epoch":
+    FullDisk("checkpoint.safetensors", 2)()  # the first one is the teacher's
+elif rank == "0":
+    run.train_student = fail
+try:
+    sys.exit(main(["run", *options]))
+except SystemExit as end:
+    Path(f"code {rank}").write_text(str(end.code))
+    raise
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("after an epoch", "checkpoint.safetensors cannot be written"),
+        pytest.param("before the first step", "the signals cannot be read", marks=pytest.mark.soak),
+    ],
+)
+def test_when_the_first_rank_alone_fails_all_end_with_its_code_and_without_waiting_for_it(
+    fault: str, reason: str, store: Path
+) -> None:
+    """The others sit in an exchange of the steps, or in one of all ranks, in which nobody may tell them anything."""
+    program = store.parent / "failing.py"
+    program.write_text(FAILING_FIRST, encoding="utf-8")
+    process = start_ranks(2, str(program), fault, *TINY, "--epochs", "2", folder=store.parent)
+    try:
+        _, errors = process.communicate(timeout=STEP_PATIENCE.total_seconds() / 2)
+    finally:
+        process.terminate()  # and with torchrun its ranks, if they still wait
+    run = the_run()
+    assert run.info.status == "FAILED"
+    told = run.data.tags[names.DESCRIPTION].removeprefix("Failed: ")
+    assert reason in told
+    assert errors.count(f"rapid-lab: {told}\n") == 1
+    assert [(store.parent / f"code {rank}").read_text() for rank in range(2)] == ["2", "2"]

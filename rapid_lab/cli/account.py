@@ -14,7 +14,7 @@ from rapid_lab.cli.tables import text_table
 from rapid_lab.config import DATASETS, SETTINGS, Value, nearest, resolve
 from rapid_lab.errors import SettingError
 from rapid_lab.method.budget import Account
-from rapid_lab.objectives import METHODS
+from rapid_lab.objectives import METHODS, PAPER_METHODS
 from rapid_lab.ranges import RANGES, read_count
 
 COLUMNS = Account._fields
@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> None:
         raise SettingError(
             f"dataset must be one of {', '.join(DATASETS)}, got {dataset!r}: {nearest(dataset, DATASETS)}"
         )
-    methods = [given["method"]] if "method" in given else [name for name in METHODS if name != "exact"]
+    methods = [given["method"]] if "method" in given else PAPER_METHODS
     # Sizes of the user's own belong to no dataset of the paper.
     is_own = train_examples is not None and dataset is None
     if is_own and "relation_budget" not in given:

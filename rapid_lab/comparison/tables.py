@@ -44,7 +44,8 @@ def components_table(setups: Sequence[Setup]) -> Table:
     """What the objective of each method is made of."""
     present = {method for setup in setups for method, _ in cells_of(setup)}
     methods = [method for method in METHODS if method in present]
-    shown = {title: name for title, name in COMPONENTS.items() if title != "All pairs" or "exact" in present}
+    has_exact = any(METHODS[method].is_exact for method in methods)
+    shown = {title: name for title, name in COMPONENTS.items() if name != "is_exact" or has_exact}
     rows = [(_words(METHODS[method].label), *(_has(method, name) for name in shown.values())) for method in methods]
     return Table("components", "Components of the compared students", ("Method", *shown), tuple(rows))
 

@@ -2,6 +2,9 @@
 
 The first rank is the run: it checks settings, claims the run, makes the teacher, trains, reports and records, as it
 would alone. The others wait for its word, train along, and end with its exit code. The store is the first rank's alone.
+
+A fault is never told by an exchange, since the others may sit in another one. What a rank has to say before it ends it
+leaves with the launcher; its end closes the connections that the others wait at, and they look there.
 """
 
 import time
@@ -20,6 +23,7 @@ from rapid_lab.training.distributed import ALONE, Ranks, answered, leave
 
 # How long a process may take to be gone once its connections are closed.
 CLOSING_SECONDS = 2.0
+ENDED = "ended"  # the key of the first rank's exit code, after a fault
 MENDABLE = (SettingError, DataError, TrackingError, TrainingError)
 
 
@@ -41,9 +45,13 @@ class Crew:
         try:
             yield
         except BaseException as fault:
-            self._dismiss(exit_code(fault))
+            # Ranks that end with a fault make torchrun send SIGTERM to the rest: this one ends in its own time.
+            ignore_termination()
+            self._leave(ENDED, str(exit_code(fault)))
             raise
-        self._dismiss(0)
+        ignore_termination()
+        with suppress(RankError):
+            self.ranks.word(0)
         leave()
 
     @contextmanager
@@ -64,7 +72,7 @@ class Crew:
         """Which ranks have ended and why, as far as this machine can tell; empty where none has."""
         found = []
         for rank, name in enumerate(self.processes[1:], start=1):
-            process, reason = read_process(name), self._reason(rank)
+            process, reason = read_process(name), self._left(f"reason/{rank}")
             if reason:
                 found.append(f"rank {rank} has failed: {reason}")
             elif reason is None and process is not None and process.is_here and not process.is_alive:
@@ -73,22 +81,21 @@ class Crew:
 
     def give_reason(self, fault: Exception) -> None:
         """Leave word, before this rank ends, why it does; none of its own where it only lost another one."""
-        reason = "" if isinstance(fault, RankError) else said(fault)
-        with suppress(RankError), answered():
-            self.ranks.store.set(f"reason/{self.ranks.rank}", reason)
+        self._leave(f"reason/{self.ranks.rank}", "" if isinstance(fault, RankError) else said(fault))
 
-    def _reason(self, rank: int) -> str | None:
-        key, store = f"reason/{rank}", self.ranks.store
+    def code_of_first(self) -> int:
+        """The exit code the first rank has left; that of a lost rank where it was killed, or goes on."""
+        return int(self._left(ENDED) or exit_code(RankError()))
+
+    def _leave(self, key: str, text: str) -> None:
         with suppress(RankError), answered():
-            if store.check([key]):
-                return str(store.get(key).decode())
+            self.ranks.store.set(key, text)
+
+    def _left(self, key: str) -> str | None:
+        with suppress(RankError), answered():
+            if self.ranks.store.check([key]):
+                return str(self.ranks.store.get(key).decode())
         return None
-
-    def _dismiss(self, code: int) -> None:
-        # A rank that ends with a fault makes torchrun send SIGTERM to the rest: this one ends anyway, in its own time.
-        ignore_termination()
-        with suppress(RankError):
-            self.ranks.word(code)
 
 
 NOBODY = Crew()

@@ -34,23 +34,25 @@ class Silence:
 
 
 def follow(crew: Crew) -> NoReturn:
-    """Train what the first rank says until it says how to end.
+    """Train what the first rank says until it says that all went well.
 
     Signals that ask to end are for the first rank to answer: it ends the run in order, and this process with it. When
-    it has died, the wait for its word fails.
+    it has failed or died, the next exchange with it fails.
     """
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     try:
         while isinstance(word := crew.ranks.word(), dict):
             train_along(word, crew.ranks)
+    except RankError as fault:
+        crew.give_reason(fault)
+        raise SystemExit(crew.code_of_first()) from None
     except Exception as fault:
         crew.give_reason(fault)
-        if isinstance(fault, (RankError, *MENDABLE)):  # which the first rank tells
+        if isinstance(fault, MENDABLE):  # which the first rank tells
             raise SystemExit(exit_code(fault)) from None
         raise
-    if word == 0:
-        leave()
+    leave()
     raise SystemExit(word)
 
 

@@ -46,7 +46,7 @@ class Prepared:
 
     @property
     def config_id(self) -> str:
-        """Names the run: equal ids have equal numbers."""
+        """Names the run: equal ids are one run, and have equal numbers on one kind of device and number of ranks."""
         return hashed(self.identity)
 
 

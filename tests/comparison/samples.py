@@ -10,10 +10,9 @@ import pandas as pd
 
 from rapid_lab import names
 from rapid_lab.comparison.records import Cell, Details, Excluded, Section, Setup, Student, Table
-from rapid_lab.objectives import METHODS
+from rapid_lab.objectives import METHODS, PAPER_METHODS
 
 SEEDS = (42, 43, 44)
-PAPER = ("student_ce", "kd", "uniform", "gated", "static", "rapid")
 STEPS = 900
 EPOCHS = 10
 HOSTILE = "<script>window.hit=1</script><img src=x onerror=window.hit=1>\"'&amp;\u2028</script><!--"
@@ -79,7 +78,7 @@ def relations(method: str, budget: int) -> dict[str, int]:
     return dict(zip(names_in_order, (main, pilot, unique_main, unique_pilot, union), strict=True))
 
 
-def setup(dataset: str = "agnews", budget: int = 256, methods: Sequence[str] = PAPER, **changes: Any) -> Setup:
+def setup(dataset: str = "agnews", budget: int = 256, methods: Sequence[str] = PAPER_METHODS, **changes: Any) -> Setup:
     """Methods of one dataset at one budget, over the same seeds."""
     students = {method: tuple(student(method, dataset, seed, budget) for seed in SEEDS) for method in methods}
     label = f"{dataset}, budget {budget}"

@@ -20,14 +20,13 @@ from rapid_lab.comparison.published import Claim, protocol, published, published
 from rapid_lab.comparison.records import Details, Setup, Student
 from rapid_lab.comparison.statistics import distinct_variance
 from rapid_lab.config import DATASETS
-
-METHODS = ("student_ce", "kd", "uniform", "gated", "static", "rapid")
+from rapid_lab.objectives import PAPER_METHODS
 
 
 def papers(dataset: str = "agnews", **changes: Any) -> Setup:
     """The paper's own counts as if we had run them."""
     counts = published()["correct_by_seed"][dataset.split("[")[0].removesuffix("-twin")]
-    return setup({method: counts[method] for method in METHODS}, dataset=dataset, **changes)
+    return setup({method: counts[method] for method in PAPER_METHODS}, dataset=dataset, **changes)
 
 
 def spending(method: str, unique_main: Fraction, unique_pilot: Fraction = Fraction(0), **changes: Any) -> Setup:
@@ -176,7 +175,7 @@ def test_every_difference_from_the_protocol_is_named() -> None:
 
 def test_settings_that_a_method_does_not_read_do_not_matter_to_it() -> None:
     given = {"relation_budget": 64, "gate_strength": 0.1, "teacher_model": "other"}
-    judged = {m: judge(claim("accuracy", m, "mean ± std"), [papers(given=given)], Details()) for m in METHODS}
+    judged = {m: judge(claim("accuracy", m, "mean ± std"), [papers(given=given)], Details()) for m in PAPER_METHODS}
     assert judged["student_ce"].outcome == "reproduced"
     assert judged["kd"].reason == "other teacher model: other, the paper's is bert-base-uncased"
     assert "gate_strength" not in judged["uniform"].reason

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from comparison.samples import HOSTILE, PAPER, calibration, details, setup, student
+from comparison.samples import HOSTILE, calibration, details, setup, student
 
 from rapid_lab import names
 from rapid_lab.comparison import style
@@ -18,7 +18,7 @@ from rapid_lab.comparison.records import Details, Drawing, Setup
 from rapid_lab.comparison.style import Missing
 from rapid_lab.comparison.training_figures import MOST_POINTS, binned, proposal_health, selection_curves
 from rapid_lab.comparison.wording import method_label
-from rapid_lab.objectives import METHODS
+from rapid_lab.objectives import METHODS, PAPER_METHODS
 
 KINDS = {"gains", "accuracy-budget", "accuracy-time", "allocation", "selection", "health", "calibration"}
 
@@ -239,14 +239,16 @@ def test_a_teacher_without_a_calibration_document_is_missing_by_name() -> None:
     assert made.where.startswith("agnews, teacher ")
 
 
-def test_every_method_has_a_colour_and_symbol_of_its_own() -> None:
-    assert len({style.colour(method) for method in METHODS}) == len(METHODS)
-    assert len({style.symbol(method) for method in METHODS}) == len(METHODS)
-    assert set(style.COLOURS) == set(METHODS)
+def test_the_papers_methods_have_a_colour_and_a_symbol_of_their_own() -> None:
+    for chosen in (style.COLOURS, style.SYMBOLS):
+        assert {*PAPER_METHODS} < set(chosen) <= set(METHODS)
+        assert len(set(chosen.values())) == len(chosen)
 
 
-def test_an_unknown_method_keeps_one_colour() -> None:
+def test_any_other_method_keeps_one_colour_that_is_not_one_of_theirs() -> None:
     assert style.colour("someone_elses") == style.colour("someone_elses")
+    assert not {*style.OTHER_COLOURS} & {*style.COLOURS.values()}
+    assert style.symbol("someone_elses") not in style.SYMBOLS.values()
     assert method_label("someone_elses") == "someone_elses"
 
 
@@ -257,7 +259,7 @@ def test_a_marked_method_has_a_dagger_and_its_reason_in_the_caption() -> None:
 
 
 def test_names_from_the_store_reach_plotly_as_text_and_files_as_words() -> None:
-    hostile = setup(methods=(*PAPER, HOSTILE), label=HOSTILE, dataset=HOSTILE)
+    hostile = setup(methods=(*PAPER_METHODS, HOSTILE), label=HOSTILE, dataset=HOSTILE)
     for drawing in figures_section([hostile], details([hostile])).drawings:
         assert "<script" not in str(drawing.figure.to_dict())
         assert set(drawing.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.")

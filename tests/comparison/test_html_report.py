@@ -10,7 +10,6 @@ import pytest
 from comparison.browsers import PATIENCE, Scheme, chromium, needs_chromium, opened
 from comparison.samples import (
     HOSTILE,
-    PAPER,
     all_students,
     details,
     digest,
@@ -27,6 +26,7 @@ from rapid_lab.comparison.figures import figures_section
 from rapid_lab.comparison.page import safe_json
 from rapid_lab.comparison.records import Cell, Excluded, Section, Setup, Table
 from rapid_lab.comparison.report import html_report, safe_link
+from rapid_lab.objectives import PAPER_METHODS
 
 METHODS = ("student_ce", "kd", "rapid")
 SETUPS = [
@@ -229,7 +229,10 @@ def test_the_report_works_in_a_sandboxed_frame_as_the_mlflow_ui_shows_it(
 @needs_chromium
 def test_hostile_names_are_shown_and_never_run(browser: Browser, tmp_path: Path) -> None:
     hostile = setup(
-        methods=(*PAPER, HOSTILE), label=f"agnews {HOSTILE}", marks={"rapid": (HOSTILE,)}, dataset=f"agnews {HOSTILE}"
+        methods=(*PAPER_METHODS, HOSTILE),
+        label=f"agnews {HOSTILE}",
+        marks={"rapid": (HOSTILE,)},
+        dataset=f"agnews {HOSTILE}",
     )
     students = [replace(one, name=HOSTILE, config_id=HOSTILE, source_hash=HOSTILE) for one in all_students([hostile])]
     page_text = html_report(

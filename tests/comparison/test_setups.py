@@ -12,13 +12,11 @@ from rapid_lab.comparison.records import Excluded, Setup, Student
 from rapid_lab.comparison.relevance import CONCERNED, ELSEWHERE, relevant_settings
 from rapid_lab.comparison.setups import build_setups
 from rapid_lab.config import SETTINGS
-from rapid_lab.objectives import METHODS
-
-PAPER = ("student_ce", "kd", "uniform", "gated", "static", "rapid")
+from rapid_lab.objectives import METHODS, PAPER_METHODS
 
 
 def paper_students(seeds: tuple[int, ...] = (42, 43, 44)) -> list[Student]:
-    return [make_student(method, seed=seed) for method in PAPER for seed in seeds]
+    return [make_student(method, seed=seed) for method in PAPER_METHODS for seed in seeds]
 
 
 def only(students: list[Student]) -> Setup:
@@ -32,7 +30,7 @@ def test_the_papers_six_methods_make_one_setup_in_the_papers_order_whatever_the_
     random.Random(1).shuffle(students)
     setup = only(students)
     assert (setup.label, setup.dataset, setup.seeds) == ("agnews", "agnews", (42, 43, 44))
-    assert tuple(setup.students) == PAPER
+    assert tuple(setup.students) == PAPER_METHODS
     assert all([student.seed for student in cell] == [42, 43, 44] for cell in setup.students.values())
     assert (setup.marks, setup.unpaired, setup.notes) == ({}, {}, ())
 
@@ -50,15 +48,15 @@ def test_every_setting_separates_those_it_concerns_and_is_named_once() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "concerned"),
     [
-        ("learning_rate", 1e-4, PAPER),
-        ("kd_temperature", 4.0, PAPER[1:]),
-        ("relation_budget", 64, PAPER[2:]),
-        ("relation_weight", 0.5, PAPER[2:]),
-        ("gate_strength", 1.0, PAPER[3:]),
-        ("reliability_floor", 0.1, PAPER[3:]),
-        ("pair_defense", 0.2, PAPER[4:]),
-        ("pilot_fraction", 0.2, PAPER[5:]),
-        ("warmup_epochs", 1, PAPER[5:]),
+        ("learning_rate", 1e-4, PAPER_METHODS),
+        ("kd_temperature", 4.0, PAPER_METHODS[1:]),
+        ("relation_budget", 64, PAPER_METHODS[2:]),
+        ("relation_weight", 0.5, PAPER_METHODS[2:]),
+        ("gate_strength", 1.0, PAPER_METHODS[3:]),
+        ("reliability_floor", 0.1, PAPER_METHODS[3:]),
+        ("pair_defense", 0.2, PAPER_METHODS[4:]),
+        ("pilot_fraction", 0.2, PAPER_METHODS[5:]),
+        ("warmup_epochs", 1, PAPER_METHODS[5:]),
     ],
 )
 def test_a_setting_separates_only_the_methods_it_concerns(
@@ -66,13 +64,13 @@ def test_a_setting_separates_only_the_methods_it_concerns(
 ) -> None:
     change: dict[str, Any] = {setting: value}
     changed = [make_student(method, **change) for method in concerned]
-    (first, second), excluded = build_setups([make_student(method) for method in PAPER] + changed)
+    (first, second), excluded = build_setups([make_student(method) for method in PAPER_METHODS] + changed)
     assert excluded == []
-    assert tuple(first.students) == tuple(second.students) == PAPER
+    assert tuple(first.students) == tuple(second.students) == PAPER_METHODS
     default = SETTINGS[setting].default
     assert {first.label, second.label} == {f"agnews, {setting} {default}", f"agnews, {setting} {value}"}
-    shared = [method for method in PAPER if first.students[method] == second.students[method]]
-    assert shared == [method for method in PAPER if method not in concerned]
+    shared = [method for method in PAPER_METHODS if first.students[method] == second.students[method]]
+    assert shared == [method for method in PAPER_METHODS if method not in concerned]
 
 
 def test_budgets_are_setups_in_the_order_of_their_size_and_say_only_what_differs() -> None:

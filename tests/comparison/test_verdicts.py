@@ -9,13 +9,12 @@ from comparison.paper_runs import setup
 from rapid_lab.comparison.published import published
 from rapid_lab.comparison.records import Details, Section, Setup, Table
 from rapid_lab.comparison.verdicts import seed_power, statistics_section
-
-METHODS = ("student_ce", "kd", "uniform", "gated", "static", "rapid")
+from rapid_lab.objectives import PAPER_METHODS
 
 
 def papers(dataset: str) -> Setup:
     counts = published()["correct_by_seed"][dataset]
-    return setup({method: counts[method] for method in METHODS}, dataset=dataset)
+    return setup({method: counts[method] for method in PAPER_METHODS}, dataset=dataset)
 
 
 def table(section: Section, start: str) -> Table:
@@ -78,7 +77,7 @@ def test_a_cell_has_the_runs_it_came_from() -> None:
 
 
 def test_ten_seeds_show_what_all_of_them_agree_on() -> None:
-    ladder = {method: [7000 + 10 * rank + seed for seed in range(10)] for rank, method in enumerate(METHODS)}
+    ladder = {method: [7000 + 10 * rank + seed for seed in range(10)] for rank, method in enumerate(PAPER_METHODS)}
     section = statistics_section(setup(ladder), Details())
     assert "a difference can be shown here" in section.paragraphs[0]
     assert "0.0293 after Holm's correction over 15 pairs" in section.paragraphs[0]  # 15 / 512
@@ -91,7 +90,7 @@ def test_ten_seeds_show_what_all_of_them_agree_on() -> None:
 
 
 def test_nine_seeds_show_nothing_of_fifteen_pairs_however_large() -> None:
-    ladder = {method: [7000 + 10 * rank + seed for seed in range(9)] for rank, method in enumerate(METHODS)}
+    ladder = {method: [7000 + 10 * rank + seed for seed in range(9)] for rank, method in enumerate(PAPER_METHODS)}
     section = statistics_section(setup(ladder), Details())
     assert "but after Holm's correction over 15 pairs none can with 9 seeds" in section.paragraphs[0]
     found = line(section, "rapid", "student_ce")

@@ -4,22 +4,25 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 from compose_processes import HERE, MissingError, Setup, interpolated, read_compose, written_environment
+from image_requirements import image_requirements, name_of
 from mlflow.projects._project_spec import load_project
+from packaging.requirements import Requirement
 
 from rapid_lab.tracking.provenance import ROOT
 
 PROGRAMS = Path(sys.executable).parent
 SECRETS = {
-    "POSTGRES_PASSWORD": "one",
-    "MLFLOW_DATABASE_PASSWORD": "two",
-    "OPTUNA_PASSWORD": "three",
-    "MLFLOW_ADMIN_PASSWORD": "four",
-    "MLFLOW_SECRET_KEY": "five",
+    "POSTGRES_PASSWORD": "the-owners-secret",
+    "MLFLOW_DATABASE_PASSWORD": "the-databases-secret",
+    "OPTUNA_PASSWORD": "the-studies-secret",
+    "MLFLOW_ADMIN_PASSWORD": "the-admins-secret",
+    "MLFLOW_SECRET_KEY": "the-forms-secret",
 }
 SERVERS = ("database", "mlflow", "dashboard")
 
@@ -56,13 +59,54 @@ def test_both_targets_are_built_from_the_lock_on_one_exact_image_by_a_user_witho
     (torch,) = [one.partition("==")[2] for one in pinned if one.startswith("torch==")]
     for stage in stages.values():
         assert f"ARG TORCH={torch}\n" in stage
-        torch_first, _, rest = stage.partition("COPY requirements.lock ./\n")
+        torch_first, _, rest = stage.partition(
+            "COPY pyproject.toml requirements.lock docker/image_requirements.py ./\n"
+        )
         assert '"torch==${TORCH}"' in torch_first
-        assert rest.startswith("RUN pip install --require-hashes --no-deps --requirement requirements.lock\n")
+        filtered, installed = rest.splitlines()[:2]
+        assert filtered == "RUN python image_requirements.py pyproject.toml requirements.lock > image.lock \\"
+        assert installed == "    && pip install --require-hashes --no-deps --requirement image.lock"
         users = re.findall(r"^USER (\S+)", stage, re.MULTILINE)
         assert users == ["10001"]
     own_index = r'^#.*\n|^ARG TORCH_INDEX_URL=\n|PIP_INDEX_URL="\S+" '
     assert re.sub(own_index, "", stages["cpu"], flags=re.MULTILINE).split() == stages["cuda"].split()
+
+
+def needed(*asked: str) -> set[str]:
+    """The packages of these requirements and all that they need, as those that are installed here say of themselves."""
+    found: set[tuple[str, str]] = set()
+    left = [Requirement(text) for text in asked]
+    while left:
+        one = left.pop()
+        for case in {(name_of(one.name), extra) for extra in ("", *one.extras)} - found:
+            found.add(case)
+            others = map(Requirement, distribution(one.name).requires or ())
+            left += [other for other in others if not other.marker or other.marker.evaluate({"extra": case[1]})]
+    return {name for name, _ in found}
+
+
+def test_an_image_has_all_that_the_laboratory_and_its_server_need_and_no_tool_of_developers() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    own, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
+    entries = re.split(r"(?m)^(?=\w)", image_requirements(project, lock))[1:]
+    pinned = {name_of(entry) for entry in entries}
+    assert needed(*own, *extras["server"], *extras["postgres"]) - needed("torch") <= pinned
+    assert {name_of(one) for name in ("dev", "ray", "static") for one in extras[name]} & pinned == {"setuptools"}
+    assert all(f"\n{entry}" in f"\n{lock}" and "--hash=sha256:" in entry for entry in entries)
+
+
+def test_one_variable_names_what_is_built_and_the_page_has_all_of_them() -> None:
+    for asked, expected in (
+        ({}, ("cpu", "rapid-lab:cpu")),
+        ({"RAPID_TARGET": "cuda"}, ("cuda", "rapid-lab:cuda")),
+        ({"RAPID_IMAGE": "ours:1"}, ("cpu", "ours:1")),
+    ):
+        worker = read_compose({**SECRETS, **asked})["services"]["worker"]
+        assert (worker["build"]["target"], worker["image"]) == expected
+    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    named = re.findall(r"\$\{([A-Z_]+)", (HERE / "compose.yaml").read_text(encoding="utf-8"))
+    assert [name for name in named if name not in page] == []
 
 
 def test_nothing_but_the_laboratory_comes_into_an_image() -> None:
@@ -81,10 +125,17 @@ def test_nothing_starts_without_its_password(name: str) -> None:
             read_compose(missing)
 
 
+def shown_secrets(compose: dict[str, Any]) -> list[str]:
+    """Those that stand anywhere but in the environment of a service."""
+    shown = [{**service, "environment": None} for service in compose["services"].values()]
+    return [secret for secret in SECRETS.values() if secret in str(shown)]
+
+
 def test_no_password_is_written_down_nor_on_a_command_line(compose: dict[str, Any]) -> None:
-    for service in compose["services"].values():
-        words = [str(service.get("command", "")), str(service.get("healthcheck", ""))]
-        assert not [secret for secret in SECRETS.values() if secret in " ".join(words).split("'")]
+    assert all(secret in str(compose) for secret in SECRETS.values())
+    assert shown_secrets(compose) == []
+    compose["services"]["dashboard"]["command"][1] = f"postgresql://optuna:{SECRETS['OPTUNA_PASSWORD']}@database"
+    assert shown_secrets(compose) == [SECRETS["OPTUNA_PASSWORD"]]
     for path in HERE.iterdir():
         if path.is_file() and path.suffix in ("", ".yaml", ".ini", ".sql"):
             text = path.read_text(encoding="utf-8")
@@ -154,7 +205,7 @@ def test_processes_differ_from_containers_in_addresses_and_paths_alone(tmp_path:
     variables = setup.variables("worker")
     assert variables["MLFLOW_TRACKING_URI"] == f"http://127.0.0.1:{port['5000']}"
     assert (variables["PGHOST"], variables["PGPORT"], variables["PGUSER"]) == ("127.0.0.1", port["5432"], "optuna")
-    assert (variables["RAPID_CACHE_DIR"], variables["PGPASSWORD"]) == (f"{tmp_path}/cache", "three")
+    assert (variables["RAPID_CACHE_DIR"], variables["PGPASSWORD"]) == (f"{tmp_path}/cache", "the-studies-secret")
     assert variables["MLFLOW_TRACKING_PASSWORD"] == SECRETS["MLFLOW_ADMIN_PASSWORD"]
     own = setup.variables("mlflow")
     assert (own["PGUSER"], own["MLFLOW_AUTH_CONFIG_PATH"]) == ("mlflow", str(HERE / "basic_auth.ini"))
