@@ -27,7 +27,7 @@ from rapid_lab.tracking.store import prepare_store
 TRIALS, SKIPPED = 40, 6  # of each real measurement; the first ones wait for a process to start
 IDLE_SECONDS = (0.0, 0.5, 2.0)
 # Of a trial besides its training, as measured for reports/2026-11-18-queue_simulator.md.
-LOCK_SECONDS, OWN_SECONDS = 0.006, 0.087
+LOCK_SECONDS, OWN_SECONDS = 0.004, 0.045
 
 
 class Station:
