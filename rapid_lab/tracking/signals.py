@@ -29,8 +29,9 @@ def orderly_end() -> Iterator[None]:
     """Raise Interrupted in the main thread when a signal asks to end; clean up inside this block.
 
     After the first signal SIGTERM is ignored until the block is left, since launchers often send it again while the
-    buffer is flushed; another Ctrl-C raises again, since a person who repeats it means it. In any other thread than
-    the main one Python has no signal handlers: the block then changes nothing.
+    buffer is flushed; another Ctrl-C raises again, since a person who repeats it means it. A block within another
+    changes nothing, so that this holds until the outer one is left; nor does one in any other thread than the main
+    one, where Python has no signal handlers.
 
         with orderly_end():
             try:
@@ -39,7 +40,8 @@ def orderly_end() -> Iterator[None]:
                 run.finish("KILLED")
                 raise
     """
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is _raise_interrupted:
         yield
         return
     before = {number: signal.getsignal(number) for number in ENDING}

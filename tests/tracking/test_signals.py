@@ -62,6 +62,13 @@ def test_what_is_ending_already_is_not_ended_by_sigterm() -> None:
     assert [signal.getsignal(each) for each in ENDING] == before
 
 
+def test_a_block_within_another_leaves_sigterm_ignored_while_the_outer_one_cleans_up() -> None:
+    with orderly_end():
+        with pytest.raises(Interrupted), orderly_end():
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # of a launcher that repeats it: nothing happens
+
+
 def test_in_another_thread_nothing_changes() -> None:
     before = [signal.getsignal(each) for each in ENDING]
     seen: list[object] = []
