@@ -41,7 +41,7 @@ test: setup ## the tests; a file stays with one worker, so that what it makes on
 soak: setup ## the tests that take long, or those of the folders SOAK names; none begins after SOAK_SECONDS
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -x $(SOAK)
 
-audit: ## known advisories of what requirements.lock pins, where the network allows
+audit: ## known advisories of what requirements.lock pins and of torch, where the network allows
 	$(PYTHON) .ci/audit.py
 
 bench: setup ## measure, and write dated reports to benchmarks/reports

@@ -1,4 +1,4 @@
-"""Known advisories of what requirements.lock pins, asked of the package index by pip-audit.
+"""Known advisories of what requirements.lock pins, and of torch, asked of the package index by pip-audit.
 
 pip-audit is no dependency: it is installed into a folder that is thrown away. Where the network does not allow it,
 that is said, and nothing is claimed.
@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from pathlib import Path
 from typing import Any
@@ -25,31 +26,41 @@ def main() -> int:
         if installed.returncode:
             print(f"{UNCHECKED}: pip-audit cannot be installed", file=sys.stderr)
             return 0
-        # Everything is pinned with its hashes, so nothing has to be resolved or downloaded.
-        options = ["--requirement", str(ROOT / "requirements.lock"), "--require-hashes", "--disable-pip"]
+        asked_for = Path(folder) / "pins.txt"
+        asked_for.write_text("\n".join(pins()), encoding="utf-8")
+        # Everything is pinned, so nothing has to be resolved or downloaded.
+        options = ["--requirement", str(asked_for), "--no-deps", "--disable-pip"]
         asked = [python, "-m", "pip_audit", *options, "--format", "json", "--progress-spinner", "off"]
         done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
     try:
-        pins = json.loads(done.stdout)["dependencies"]
+        found = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
         print(f"{UNCHECKED}: pip-audit has no answer\n{done.stderr}", file=sys.stderr)
         return 0
-    return told(pins)
+    return told(found)
 
 
-def told(pins: list[dict[str, Any]]) -> int:
+def pins() -> list[str]:
+    """What is installed, as name==version: the lock without its hashes, and torch, which is not in the lock."""
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    locked = [line.removesuffix(" \\") for line in lock if line and line[0] not in " #"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*locked, *(line for line in project["dependencies"] if line.startswith("torch=="))]
+
+
+def told(found: list[dict[str, Any]]) -> int:
     """Say what was found, and what could not be asked for."""
-    unknown = [pin["name"] for pin in pins if "skip_reason" in pin]
-    found = [(pin["name"], pin["version"], advisory) for pin in pins for advisory in pin.get("vulns", ())]
-    for name, version, advisory in found:
+    unknown = [pin["name"] for pin in found if "skip_reason" in pin]
+    advisories = [(pin["name"], pin["version"], advisory) for pin in found for advisory in pin.get("vulns", ())]
+    for name, version, advisory in advisories:
         fixed = ", ".join(advisory["fix_versions"]) or "no version"
         print(f"{name} {version}: {advisory['id']}, mended in {fixed}")
-    print(f"{len(pins) - len(unknown)} of {len(pins)} pins checked, {len(found)} advisories")
+    print(f"{len(found) - len(unknown)} of {len(found)} pins checked, {len(advisories)} advisories")
     if unknown:
         print(f"make audit: nothing is known of {', '.join(unknown)}", file=sys.stderr)
-    if len(unknown) == len(pins):
+    if len(unknown) == len(found):
         print(f"{UNCHECKED}: pip-audit reached no index of advisories", file=sys.stderr)
-    return 1 if found else 0
+    return 1 if advisories else 0
 
 
 if __name__ == "__main__":

@@ -145,7 +145,10 @@ def test_a_report_without_weights_is_refused_and_the_run_stays_finished(
     first = run(capsys, "--report", "never", "--log-model", "false", "--seed", "6")
     selected_file(cache / "runs" / first["config_id"], first["run_id"]).unlink()
     assert main(["run", *QUICK, "--seed", "6"]) == 2
-    assert "nothing can be added to it; --force trains it again" in capsys.readouterr().err
+    assert (
+        "nothing can be added to it; `rapid-lab run --force` with its settings trains it again"
+        in capsys.readouterr().err
+    )
     assert client().get_run(first["run_id"]).info.status == "FINISHED"
 
 
@@ -161,7 +164,7 @@ def test_damaged_weights_are_named_and_nothing_is_added_from_them(
     assert main(["run", *QUICK, "--seed", "4"]) == 2
     said = capsys.readouterr().err
     assert f"rapid-lab: {selected.name} in {first['config_id']} is damaged: its checksum is " in said
-    assert said.endswith("; --force trains it again\n")
+    assert said.endswith("; `rapid-lab run --force` with its settings trains it again\n")
     assert client().get_run(first["run_id"]).info.status == "FINISHED"
 
 

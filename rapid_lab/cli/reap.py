@@ -1,7 +1,8 @@
 """Close the runs that are RUNNING in the tracking store for processes of this machine which are gone.
 
 They end as KILLED, and one that has its whole record as FINISHED; asking for them again goes on with them. Runs of
-living processes, of other machines, and those that do not say which process they are of are left alone.
+living processes, of other machines, those that do not say which process they are of, and those with a run below
+them that may be at work are left alone.
 """
 
 import dataclasses

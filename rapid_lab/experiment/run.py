@@ -45,7 +45,7 @@ from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import Job, Observer, Trained, train
 
 CHECKPOINT = "checkpoint.safetensors"
-AGAIN = "--force trains it again"
+AGAIN = "`rapid-lab run --force` with its settings trains it again"
 
 
 @dataclass(frozen=True)

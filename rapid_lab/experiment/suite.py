@@ -18,6 +18,7 @@ from rapid_lab.tracking.redaction import message_of
 from rapid_lab.tracking.runs import ended_in_order, launched_or_new_run
 from rapid_lab.tracking.signals import orderly_end
 from rapid_lab.tracking.store import prepare_store
+from rapid_lab.tracking.waiting import wait_for_store
 from rapid_lab.training.loop import Observer
 
 # Of a run's result, what the suite's own document shows.
@@ -32,7 +33,8 @@ def run_suite(
 ) -> dict[str, Any]:
     """Every run, found or carried out; faults are gathered, not raised.
 
-    The best seed of each method, by the selection split, is then logged as a model unless `log_model` says no.
+    A store that goes away is waited for before the next run, twelve hours at most. The best seed of each method, by the
+    selection split, is at last logged as a model unless `log_model` says no.
     """
     check_places()
     # Refused once, not by every run: by one that has a teacher, where any does.
@@ -52,6 +54,7 @@ def run_suite(
 
     def carry_out(seed: int, method: str, *, log_model: bool) -> None:
         watcher = watch(f"{method} seed {seed}")
+        wait_for_store(watcher.say)  # which each run needs at once: one outage must not fail them all
         settings = {**given, "method": method, "seed": seed, "log_model": log_model}
         outcome = in_fresh_process(settings, parent.run_id, watcher)
         if isinstance(outcome, str):

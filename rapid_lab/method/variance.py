@@ -14,7 +14,6 @@ from torch import Tensor
 from rapid_lab.method.gate import pair_weights
 from rapid_lab.method.relations import NORM_FLOOR, Pairs, all_pairs, row_scales, similarity_matrix, unit
 from rapid_lab.method.target import gated_target
-from rapid_lab.ranges import check
 
 
 class PairStatistics(NamedTuple):
@@ -103,12 +102,6 @@ def expected_sample_fraction(pair_probs: Float64[Tensor, " pairs"]) -> Float64[T
     """(E c)^2 / E c^2 over the pairs that can be drawn: what `effective_sample_fraction` tends to with many draws."""
     reachable = (pair_probs > 0).double()
     return reachable.mean().square() / _corrected(reachable, pair_probs).mean()
-
-
-def correction_bound(*, pair_defense: float) -> float:
-    """1 / eps: no correction 1 / (M q) is larger."""
-    check(pair_defense=pair_defense)
-    return 1 / pair_defense
 
 
 def without_replacement_factor(*, num_pairs: int, num_draws: int) -> float:

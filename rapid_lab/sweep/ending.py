@@ -23,16 +23,19 @@ from rapid_lab.sweep.outcome import (
 from rapid_lab.sweep.plan import Plan
 from rapid_lab.sweep.study import Outlook
 from rapid_lab.tracking.door import client
+from rapid_lab.tracking.errors import TrackingError
+from rapid_lab.tracking.redaction import message_of
 from rapid_lab.tracking.runs import TrackedRun
+from rapid_lab.tracking.writer import stored_steps
 
 BEST = "best.toml"
+REPORT = "report "  # and a trial's number: the attribute of a study that keeps the trial's report
 
 
-def conclude(
-    plan: Plan, study: Study, run: TrackedRun, found: Outlook, document: dict[str, Any], reports: Mapping[int, Any]
-) -> None:
+def conclude(plan: Plan, study: Study, run: TrackedRun, found: Outlook, report_faults: Mapping[int, str]) -> None:
     """Everything the study has found so far, on its run."""
-    rows = trial_rows(plan, study)
+    rows, reports = trial_rows(plan, study), known_reports(study)
+    document = study_document(plan, study, run, found, report_faults)
     run.log_artifact_text("trials.csv", rows_csv(plan, rows))
     run.log_artifact_text("study.json", json.dumps({**document, "plan": plan.document()}, indent=1))
     run.log_artifact_text("table.txt", rendered(plan, rows, reports) + "\n")
@@ -67,10 +70,11 @@ def keep_plots(plan: Plan, study: Study, run: TrackedRun, rows: Sequence[Row]) -
 
 
 def study_document(
-    plan: Plan, study: Study, run: TrackedRun, found: Outlook, reports: Mapping[int, Any]
+    plan: Plan, study: Study, run: TrackedRun, found: Outlook, report_faults: Mapping[int, str]
 ) -> dict[str, Any]:
     """The study as `--json` prints it."""
     rows = trial_rows(plan, study)
+    parts = {"report": known_reports(study), "report_fault": report_faults}
     best = best_row(plan, rows)
     document: dict[str, Any] = {
         "study": plan.study,
@@ -84,7 +88,9 @@ def study_document(
         "failed": found.failed,
         "is_complete": found.is_over and not found.failed,
         "notes": plan.notes(),
-        "trials": [{**row, **({"report": reports[row["trial"]]} if row["trial"] in reports else {})} for row in rows],
+        "trials": [
+            row | {name: part[row["trial"]] for name, part in parts.items() if row["trial"] in part} for row in rows
+        ],
         "best": best["trial"] if best else None,
     }
     if len(plan.objectives) == 2:
@@ -106,16 +112,33 @@ def _description(plan: Plan, rows: Sequence[Row], found: Outlook) -> str:
     return "\n\n".join(lines)
 
 
-def read_reports(plan: Plan, study: Study, laboratory: Laboratory, say: Say) -> dict[int, dict[str, Any]]:
-    """The report split once, at the end: of every point of a grid, of a front, or of the winner alone."""
-    rows = trial_rows(plan, study)
+def known_reports(study: Study) -> dict[int, dict[str, Any]]:
+    """The reports that were read so far, by trial."""
+    kept = study.user_attrs.items()
+    return {int(name.removeprefix(REPORT)): report for name, report in kept if name.startswith(REPORT)}
+
+
+def read_reports(plan: Plan, study: Study, laboratory: Laboratory, say: Say) -> dict[int, str]:
+    """Read the reports that are not known yet, and keep each in the study; why one could not be read, by trial."""
+    faults = {}
+    for row in _reported(plan, trial_rows(plan, study)):
+        if row["trial"] in known_reports(study):
+            continue
+        try:
+            study.set_user_attr(f"{REPORT}{row['trial']}", _report(plan, row, laboratory, say))
+        except (DataError, TrackingError) as fault:
+            faults[row["trial"]] = message_of(fault)
+            say(f"trial {row['trial']}: the report could not be read: {message_of(fault)}")
+    return faults
+
+
+def _reported(plan: Plan, rows: Sequence[Row]) -> list[Row]:
+    """Every point of a grid, a front, or the winner alone."""
     if plan.sweep.is_grid:
-        chosen = complete(rows)
-    elif len(plan.objectives) == 2:
-        chosen = front(plan, rows)
-    else:
-        chosen = [row for row in (best_row(plan, rows),) if row]
-    return {row["trial"]: _report(plan, row, laboratory, say) for row in chosen}
+        return complete(rows)
+    if len(plan.objectives) == 2:
+        return front(plan, rows)
+    return [row for row in (best_row(plan, rows),) if row]
 
 
 def _report(plan: Plan, row: Row, laboratory: Laboratory, say: Say) -> dict[str, Any]:
@@ -124,12 +147,13 @@ def _report(plan: Plan, row: Row, laboratory: Laboratory, say: Say) -> dict[str,
     for seed in plan.seeds:
         found = laboratory.report({**plan.settings_of(row["params"]), "seed": seed}, row["run_id"])
         if isinstance(found, str):
-            raise DataError(f"the report of trial {row['trial']}, seed {seed}, could not be read: {found}")
+            raise DataError(f"seed {seed}: {found}")
         correct, total = correct + found["correct"], total + found["total"]
     report = {"correct": correct, "total": total, "accuracy": correct / total}
     say(f"trial {row['trial']}: report {100 * report['accuracy']:.2f} %")
-    run = TrackedRun(row["run_id"], "", client())
+    # With what it has: whoever was killed right here has logged it already.
+    run = TrackedRun(row["run_id"], "", client(), stored_steps(row["run_id"]))
     run.log_metrics(0, {names.REPORT_ACCURACY: report["accuracy"]})
-    run.flush()
     run.set_tags({names.REPORT: "once"})
+    run.leave()
     return report

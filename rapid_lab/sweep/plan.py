@@ -119,9 +119,12 @@ class Plan:
 
     def _corners(self) -> list[dict[str, Value]]:
         budget = self.axes.get("relation_budget")
-        if isinstance(budget, Interval):
-            return [{"relation_budget": int(end)} for end in (budget.low, budget.high)]
-        return self.points() if self.sweep.is_grid else [{}]
+        if self.sweep.is_grid:
+            return self.points()
+        if budget is None:
+            return [{}]
+        values = budget.values if isinstance(budget, Listed) else (int(budget.low), int(budget.high))
+        return [{"relation_budget": value} for value in values]
 
     def document(self) -> dict[str, Any]:
         """What a study is recognised by: everything that makes its trials comparable."""

@@ -36,17 +36,20 @@ def connect(options: Options) -> None:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except Exception as error:
         raise _unreachable(str(error)) from None
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    machines = {node["NodeManagerAddress"] for node in nodes}
-    if len(machines) > 1 and "://" not in options.storage:
+    machines = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    check_cluster(options, num_machines=len(machines), num_gpus=ray.cluster_resources().get("GPU", 0))
+
+
+def check_cluster(options: Options, *, num_machines: int, num_gpus: float) -> None:
+    """Refuse a cluster whose workers could not do what is asked of them."""
+    if num_machines > 1 and "://" not in options.storage:
         raise SettingError(
-            f"storage must be postgresql+psycopg://... on {len(machines)} machines, got {options.storage!r}: "
+            f"storage must be postgresql+psycopg://... on {num_machines} machines, got {options.storage!r}: "
             "a folder is safe for the processes of one"
         )
-    gpus = ray.cluster_resources().get("GPU", 0)
-    if options.gpus_per_worker > gpus:
+    if options.gpus_per_worker > num_gpus:
         raise SettingError(
-            f"gpus_per_worker must be at most {gpus:g}, got {options.gpus_per_worker:g}: the cluster has no more"
+            f"gpus_per_worker must be at most {num_gpus:g}, got {options.gpus_per_worker:g}: the cluster has no more"
         )
 
 

@@ -5,11 +5,21 @@ from typing import Any
 
 from rapid_lab import names
 from rapid_lab.config import Value
+from rapid_lab.errors import SettingError
 from rapid_lab.experiment.store import current_experiment
 from rapid_lab.sweep.plan import Plan
 from rapid_lab.tracking.door import client
+from rapid_lab.tracking.errors import TrackingError
+from rapid_lab.tracking.processes import read_process
 from rapid_lab.tracking.provenance import SOURCE_HASH
-from rapid_lab.tracking.runs import TrackedRun, adopt_run, launched_or_new_run, point_launched_to, start_run
+from rapid_lab.tracking.runs import (
+    TrackedRun,
+    adopt_run,
+    existing_run,
+    launched_or_new_run,
+    point_launched_to,
+    start_run,
+)
 from rapid_lab.tracking.store import RunSummary, find_runs
 
 RUN_NAME = "mlflow.runName"
@@ -31,16 +41,30 @@ def _tags(plan: Plan, kind: str) -> dict[str, str]:
 def study_run(plan: Plan) -> TrackedRun:
     """The study's run, RUNNING: found, or started by whoever comes first; under the study's lock.
 
-    One that `mlflow run` has made becomes the study's, or a pointer to it.
+    One that is RUNNING for a process that may be alive stays with that. One that `mlflow run` has made becomes the
+    study's, or a pointer to it.
     """
     experiment = current_experiment()
     for found in find_runs(experiment, {names.KIND: names.STUDY, names.STUDY_NAME: plan.study}):
         if found.tags.get(names.DATA_HASH) == plan.data.data_hash:
             point_launched_to(found.run_id)
-            return adopt_run(found.run_id)
+            owner = read_process(found.tags.get(names.PROCESS, ""))
+            is_owned = found.status == "RUNNING" and owner is not None and not owner.is_dead
+            return existing_run(found.run_id) if is_owned else adopt_run(found.run_id)
     run = launched_or_new_run(experiment, plan.study, _tags(plan, names.STUDY))
     run.set_description(f"Sweep **{plan.sweep.name}** on **{plan.data.name}**, seeds {_listed(plan.seeds)}.")
     return run
+
+
+def taken_over(run: TrackedRun) -> TrackedRun:
+    """The study's run in the hands of this process, which is about to conclude the study; under the study's lock.
+
+    Where the store is away it stays as it is, and what is logged waits in a spool.
+    """
+    try:
+        return adopt_run(run.run_id)
+    except (SettingError, TrackingError):
+        return run
 
 
 def trial_run(

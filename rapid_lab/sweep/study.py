@@ -26,6 +26,7 @@ from rapid_lab.sweep.storage import Place
 
 PLAN = "plan"
 ENQUEUED = "enqueued"
+SAMPLERS = "samplers"  # how many there have been
 # Attributes of a trial
 OWNER = "owner"
 POINT = "point"  # its place among the enqueued ones
@@ -176,10 +177,11 @@ class WorkersSampler(optuna.samplers.TPESampler):
 
 
 def use_own_sampler(study: Study, plan: Plan) -> None:
-    """Seed the sampler by the first trial a worker takes, which no other takes: no draw comes twice."""
+    """Seed the sampler by its number among all that the study has had, counted under the lock: no draw comes twice."""
     if not isinstance(study.sampler, WorkersSampler):
-        number = len(study.get_trials(deepcopy=False))
-        digest = hashlib.sha256(f"{plan.study} {number}".encode()).digest()
+        number = study.user_attrs.get(SAMPLERS, 0)
+        study.set_user_attr(SAMPLERS, number + 1)
+        digest = hashlib.sha256(f"{plan.study} sampler {number}".encode()).digest()
         study.sampler = WorkersSampler(seed=int.from_bytes(digest[:4], "big"))
 
 

@@ -46,6 +46,11 @@ class Process:
         difference = min(abs(since_1970 - self.started), abs(uptime - self.uptime))
         return difference < SAME_SECONDS and not is_gone
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is known to be gone: nobody here knows it of a process of another machine."""
+        return self.is_here and not self.is_alive
+
 
 def started(process: psutil.Process) -> tuple[float, float]:
     """Seconds since 1970 and since the machine came up."""

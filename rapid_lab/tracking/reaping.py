@@ -21,8 +21,18 @@ class Found:
 
 
 def reap(*, is_dry: bool) -> list[Found]:
-    """Close the runs of dead processes of this machine; all others are left alone. A dry one only looks."""
-    return [_judged(run, is_dry=is_dry) for run in _running()]
+    """Close the runs of dead processes of this machine; all others are left alone. A dry one only looks.
+
+    A run below which another is at work is one of those: a study goes on when the process that opened it has died.
+    """
+    running = _running()
+    at_work = {run.data.tags.get(names.PARENT) for run in running if _may_be_at_work(run)}
+    return [_judged(run, is_dry=is_dry, has_work_below=run.info.run_id in at_work) for run in running]
+
+
+def _may_be_at_work(run: Run) -> bool:
+    process = read_process(run.data.tags.get(names.PROCESS, ""))
+    return process is not None and not process.is_dead
 
 
 def _running() -> list[Run]:
@@ -53,7 +63,7 @@ def _experiment_ids() -> list[str]:
             return found
 
 
-def _judged(run: Run, *, is_dry: bool) -> Found:
+def _judged(run: Run, *, is_dry: bool, has_work_below: bool) -> Found:
     run_id, name = run.info.run_id, run.info.run_name or ""
     process = read_process(run.data.tags.get(names.PROCESS, ""))
     if process is None:
@@ -62,6 +72,8 @@ def _judged(run: Run, *, is_dry: bool) -> Found:
         return Found(run_id, name, None, f"process {process.pid} is of another machine, {process.host}")
     if process.is_alive:
         return Found(run_id, name, None, f"process {process.pid} is alive")
+    if has_work_below:
+        return Found(run_id, name, None, f"process {process.pid} is gone, but a run below it may be at work")
     return _closed(run_id, name, process, is_dry=is_dry)
 
 

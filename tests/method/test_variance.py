@@ -8,14 +8,12 @@ from cases import Case, cases, make_case, proposals
 from hypothesis import assume, given
 from torch import Tensor
 
-from rapid_lab.errors import SettingError
 from rapid_lab.method.estimator import corrections, effective_sample_fraction
 from rapid_lab.method.proposal import PairProposal, build_proposal, sample_pairs
 from rapid_lab.method.relations import all_pairs, num_pairs
 from rapid_lab.method.variance import (
     PairStatistics,
     chi_square,
-    correction_bound,
     expected_sample_fraction,
     gradient_oracle,
     gradient_variance,
@@ -158,12 +156,6 @@ def test_the_sample_fraction_tends_to_its_expectation(generator: torch.Generator
     expected = expected_sample_fraction(proposal.probs_at(all_pairs(5)))
     assert 0.1 < float(expected) < 0.95
     assert float(sample) == pytest.approx(float(expected), rel=0.02)
-
-
-def test_the_correction_is_bounded_by_one_over_the_pair_defence() -> None:
-    assert correction_bound(pair_defense=0.1) == 10
-    with pytest.raises(SettingError, match="pair_defense"):
-        correction_bound(pair_defense=0)
 
 
 def test_without_replacement_the_uniform_variance_shrinks_by_the_finite_population_factor() -> None:

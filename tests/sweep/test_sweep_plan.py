@@ -74,6 +74,14 @@ def test_batch_sizes_are_crossed_with_budgets_and_budgets_above_all_pairs_are_sa
     assert "relation_budget 128 is above the 120 pairs of a batch of 16: all are enumerated" in document["notes"]
 
 
+def test_every_budget_of_a_list_that_is_above_all_pairs_is_said_in_a_search_too(plan: Plan) -> None:
+    notes = plan("joint", "--relation-budget", "64,512,all,1024")["notes"]
+    assert [note for note in notes if "enumerated" in note] == [
+        "relation_budget 512 is above the 496 pairs of a batch of 32: all are enumerated",
+        "relation_budget 1024 is above the 496 pairs of a batch of 32: all are enumerated",
+    ]
+
+
 def test_all_pairs_of_a_large_batch_are_all_pairs(plan: Plan) -> None:
     """The cap would keep 4096 of 8128; 14 full batches and one of 8, twice."""
     words = ["--batch-size", "128", "--relation-budget", "all", "--method", "gated", "--epochs", "2", "--seeds", "1"]

@@ -1,12 +1,19 @@
 """Bad input: one clear message, exit code 2, and nothing made."""
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from studies import sweep_of
 from trivial_sweep import GRID, LABORATORY
 
+from rapid_lab.errors import SettingError, TrainingError
 from rapid_lab.sweep.driver import main
+from rapid_lab.sweep.options import read_options
+from rapid_lab.sweep.plan import Plan
+from rapid_lab.sweep.ray_engine import check_cluster
 
 
 @pytest.mark.parametrize(
@@ -79,6 +86,36 @@ def test_an_engine_that_is_not_there_is_refused(
     assert main(sweep_of("gate"), ["--engine", "ray"], LABORATORY) == 2
     assert "pip install 'rapid-lab[ray]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--storage", "here"], "storage must be postgresql+psycopg://... on 2 machines, got 'here'"),
+        (
+            ["--storage", "postgresql+psycopg://me@host/db", "--gpus-per-worker", "1.5"],
+            "gpus_per_worker must be at most 1, got 1.5: the cluster has no more",
+        ),
+    ],
+)
+def test_a_cluster_whose_workers_could_not_do_what_is_asked_is_refused(words: list[str], message: str) -> None:
+    options = read_options(GRID, ["--engine", "ray", *words])
+    with pytest.raises(SettingError, match=re.escape(message)):
+        check_cluster(options, num_machines=2, num_gpus=1)
+
+
+def test_a_cluster_of_one_machine_takes_a_folder_and_what_gpus_it_has() -> None:
+    options = read_options(GRID, ["--engine", "ray", "--storage", "here", "--gpus-per-worker", "0.5"])
+    check_cluster(options, num_machines=1, num_gpus=1)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_teacher_that_goes_astray_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def astray(plan: Plan, say: Callable[[str], None]) -> None:
+        raise TrainingError("loss/ce is nan at step 3")
+
+    assert main(GRID, ["--seeds", "1"], replace(LABORATORY, prepare=astray)) == 2
+    assert capsys.readouterr().err.endswith("\ntrivial_sweep.py: loss/ce is nan at step 3\n")
 
 
 @pytest.mark.usefixtures("store")

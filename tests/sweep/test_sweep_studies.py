@@ -1,7 +1,8 @@
 """A study from its first command to its last: what is tried, retried, refused, averaged and kept."""
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,18 @@ from studies import check_whole, finished, load, runs_of
 from trivial_sweep import GRID, LABORATORY, SEARCH
 
 from rapid_lab import names
-from rapid_lab.config import read_config, resolve
-from rapid_lab.sweep.driver import main
+from rapid_lab.config import Value, read_config, resolve
+from rapid_lab.experiment.duration import spoken
+from rapid_lab.sweep.driver import main, make_plan
+from rapid_lab.sweep.ending import known_reports, read_reports
+from rapid_lab.sweep.options import read_options
 from rapid_lab.sweep.outcome import hypervolume
 from rapid_lab.sweep.space import Interval, Sweep
+from rapid_lab.sweep.trial import SeedResult
+from rapid_lab.sweep.watching import SeedWatcher
 from rapid_lab.tracking.door import client
+from rapid_lab.tracking.runs import start_run
+from rapid_lab.tracking.spool import left_behind
 
 Run = Callable[..., dict[str, Any]]
 STUDY = "search-agnews-trivial"
@@ -195,6 +203,107 @@ def test_the_winners_report_is_read_once_and_of_nobody_else(run: Run) -> None:
     assert [row["trial"] for row in document["trials"] if "report" in row] == [document["best"]]
 
 
-def test_a_plan_with_runs_in_the_store_tells_its_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_that_cannot_be_read_costs_the_study_nothing_else(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def half(settings: Mapping[str, Value], parent_run_id: str) -> dict[str, Any] | str:
+        is_lost = settings["relation_budget"] == 32
+        return "DataError: its weights are elsewhere" if is_lost else LABORATORY.report(settings, parent_run_id)
+
+    command = ["--seeds", "1", "--relation-budget", "16,32", "--method", "rapid", "--report"]
+    assert main(GRID, [*command, "--json"], replace(LABORATORY, report=half)) == 2
+    shown = capsys.readouterr()
+    fault = "seed 1: DataError: its weights are elsewhere"
+    assert shown.err.endswith(f"trivial_sweep.py: the report of trial 1 could not be read: {fault}\n")
+    document = json.loads(shown.out)
+    read, lost = document["trials"]
+    assert (read["report"]["total"], lost["report_fault"]) == (1000, fault)
+    assert document["is_complete"]
+    kept = client().get_run(document["run_id"])
+    assert (kept.info.status, kept.data.tags[names.COMPLETE], kept.data.tags[names.REPORT]) == (
+        "FINISHED",
+        "true",
+        "once",
+    )
+    assert {"best.toml", "study.json", "table.txt", "trials.csv", "plots/history.html"} <= artifacts(document["run_id"])
+    assert [row["report"]["total"] for row in run(GRID, *command)["trials"]] == [1000, 1000]
+
+
+def test_reports_are_read_once_logged_once_and_kept_by_later_commands(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--seeds", "1", "--relation-budget", "16", "--method", "rapid"]
+    run(GRID, *command)
+    before, threads = load("trivial-agnews-trivial"), set(threading.enumerate())
+    document = run(GRID, *command, "--report")
+    (row,) = document["trials"]
+
+    def never(settings: Mapping[str, Value], parent_run_id: str) -> str:
+        raise AssertionError("it was read")
+
+    assert main(GRID, [*command, "--report"], replace(LABORATORY, report=never)) == 0
+    assert "80.100" in capsys.readouterr().out
+    assert run(GRID, *command) == document
+    assert client().get_run(document["run_id"]).data.tags[names.REPORT] == "once"
+    # As whoever was killed before the study knew it: the same report once more.
+    plan = make_plan(GRID, read_options(GRID, command), LABORATORY, print)
+    assert read_reports(plan, before, LABORATORY, print) == {}
+    assert known_reports(before) == {0: row["report"]}
+    assert len(client().get_metric_history(row["run_id"], names.REPORT_ACCURACY)) == 1
+    assert left_behind() == []
+    assert set(threading.enumerate()) <= threads
+
+
+def test_a_study_that_goes_on_is_not_complete_until_it_is_over(run: Run) -> None:
+    study = run(SEARCH, "--seeds", "1", "--trials", "5")["run_id"]
+    seen = []
+
+    def looking(settings: Mapping[str, Value], parent_run_id: str, watcher: SeedWatcher) -> SeedResult | str:
+        seen.append(client().get_run(study).data.tags[names.COMPLETE])
+        return LABORATORY.evaluate(settings, parent_run_id, watcher)
+
+    assert main(SEARCH, ["--seeds", "1", "--trials", "6"], replace(LABORATORY, evaluate=looking)) == 0
+    assert seen == ["false"]
+    assert client().get_run(study).data.tags[names.COMPLETE] == "true"
+
+
+def test_a_worker_tries_no_failed_trial_again_and_ends_well_where_it_finds_nothing_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one that a supervisor starts again after every failure."""
+    monkeypatch.setenv("TRIVIAL_FAULT", "1.0")
+    command = ["--seeds", "1", "--trials", "6"]
+    assert main(SEARCH, [*command, "--worker"], LABORATORY) == 2
+    said = "1 trials failed; the same command without --worker tries them again"
+    assert said in capsys.readouterr().err
+    trials = load(STUDY).trials
+    assert main(SEARCH, [*command, "--worker"], LABORATORY) == 0
+    assert said in capsys.readouterr().err
+    assert load(STUDY).trials == trials
+    monkeypatch.delenv("TRIVIAL_FAULT")
+    assert run(SEARCH, *command)["is_complete"]
+
+
+def test_a_plan_without_runs_in_the_store_does_not_know_its_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(GRID, ["--seeds", "1", "--dry-run"], LABORATORY) == 0
     assert "time: unknown until the first trial with 1 worker" in capsys.readouterr().out
+
+
+def test_a_plan_with_runs_in_the_store_tells_its_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The median of whole runs of the same data, epochs and batch size, for sixteen runs on two workers."""
+    for dataset, epochs, is_complete, minutes in [
+        ("agnews-trivial", 10, "true", 1.0),
+        ("agnews-trivial", 10, "true", 3.0),
+        ("agnews-trivial", 10, "true", 20.0),
+        ("agnews-trivial", 10, "false", 50.0),
+        ("agnews-trivial", 3, "true", 50.0),
+        ("sst2-trivial", 10, "true", 50.0),
+    ]:
+        tags = {names.KIND: names.STUDENT, names.COMPLETE: is_complete, names.DATASET: dataset}
+        student = start_run("0", "earlier", tags)
+        student.log_params({f"{names.PARAM_PREFIX}epochs": epochs, f"{names.PARAM_PREFIX}batch_size": 32})
+        student.log_metrics(0, {names.TRAIN_MINUTES: minutes})
+        student.finish("FINISHED")
+    assert run(GRID, "--seeds", "1,2", "--workers", "2", "--dry-run")["seconds"] == 3 * 60 * 16 / 2
+    assert main(GRID, ["--seeds", "1,2", "--workers", "2", "--dry-run"], LABORATORY) == 0
+    assert f"time: about {spoken(1440)} with 2 workers" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """A sweep whose trials train nothing: the real driver, storage and tracking store, on made-up numbers.
 
-Run as a command by the tests. TRIVIAL_SECONDS is how long a seed takes, TRIVIAL_FAULT names a
-value of gate_strength that fails.
+Run as a command by the tests. TRIVIAL_SECONDS is how long a seed takes, TRIVIAL_PREPARATION how long a driver prepares
+for its workers, TRIVIAL_FAULT names a value of gate_strength that fails.
 """
 
 import os
@@ -16,6 +16,7 @@ from rapid_lab.experiment.preparation import hashed
 from rapid_lab.experiment.store import current_experiment
 from rapid_lab.sweep.driver import main
 from rapid_lab.sweep.laboratory import Laboratory
+from rapid_lab.sweep.launching import LAUNCHED
 from rapid_lab.sweep.plan import DataFacts, Plan
 from rapid_lab.sweep.space import Interval, Listed, Sweep
 from rapid_lab.sweep.trial import SeedResult
@@ -47,7 +48,9 @@ def facts(given: Mapping[str, Value], say: Callable[[str], None]) -> DataFacts:
 
 
 def prepare(plan: Plan, say: Callable[[str], None]) -> None:
-    """No teacher."""
+    """No teacher, but time for one; workers find it there."""
+    if LAUNCHED not in os.environ:
+        time.sleep(float(os.environ.get("TRIVIAL_PREPARATION", "0")))
 
 
 def evaluate(settings: Mapping[str, Value], parent_run_id: str, watcher: SeedWatcher) -> SeedResult | str:

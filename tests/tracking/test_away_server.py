@@ -1,30 +1,43 @@
 """A real server goes away in the middle of a run and comes back: nothing is missing, doubled or out of order."""
 
+import io
 import json
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState
+from studies import check_whole, load
 from tracking.programs import MLFLOW_WARNINGS
 from tracking.servers import Passage, TrackingServer, passage
 from tracking.spools import num_entries, steps, wait_until
 from training.lab import EPOCHS, NUM_BATCHES, Store, make_job
+from trivial_sweep import GRID, LABORATORY
 
 from rapid_lab import names
 from rapid_lab.cli import main
 from rapid_lab.config import Value
+from rapid_lab.errors import SettingError
 from rapid_lab.experiment.follower import Silence
 from rapid_lab.experiment.run import Tracker
 from rapid_lab.experiment.suite import run_suite
+from rapid_lab.sweep.driver import main as sweep
+from rapid_lab.sweep.trial import SeedResult
+from rapid_lab.sweep.watching import SeedWatcher
 from rapid_lab.tracking.door import client
 from rapid_lab.tracking.runs import TrackedRun, start_run
+from rapid_lab.tracking.signals import Interrupted
 from rapid_lab.tracking.spool import left_behind
 from rapid_lab.tracking.store import experiment_id, find_runs
+from rapid_lab.tracking.waiting import wait_for_store
 from rapid_lab.training.loop import train
 
 pytestmark = pytest.mark.filterwarnings(MLFLOW_WARNINGS)
@@ -173,6 +186,122 @@ def test_a_suite_whose_server_goes_away_after_its_last_run_ends_in_order_and_is_
     assert names.TEACHER_REPORT_ACCURACY in client().get_run(teacher.run_id).data.metrics
     assert main(["flush"]) == 0
     assert client().get_run(first["run_id"]).info.status == "FAILED"
+
+
+class Bringing(Silence):
+    """Hears that the store is waited for, and brings it back."""
+
+    def __init__(self, before: Passage, said: list[str]) -> None:
+        self.before, self.said = before, said
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+        if line.startswith("waiting for the tracking store"):
+            self.before.status = None
+
+    def __reduce__(self) -> tuple[type[Silence], tuple[()]]:
+        return Silence, ()  # in the run's own process
+
+
+def test_a_suite_waits_for_its_server_before_the_next_run(before: Passage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rapid_lab.tracking.waiting.POLL_SECONDS", 0.1)
+    given: dict[str, Value] = {"data": "twin", "epochs": 1, "log_model": False}
+    said: list[str] = []
+
+    def watch(label: str) -> Silence:
+        if label == "student_ce seed 8":
+            before.status = 500
+        return Bringing(before, said)
+
+    done = run_suite(given, ["student_ce"], [7, 8], watch)
+    assert ([run["seed"] for run in done["runs"]], done["failed"]) == ([7, 8], [])
+    assert [line.partition(":")[0] for line in said] == [
+        "waiting for the tracking store",
+        "the tracking store answers again",
+    ]
+
+
+def test_a_store_is_waited_for_until_the_deadline_and_with_patience_that_ends(
+    before: Passage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rapid_lab.tracking.waiting.POLL_SECONDS", 0.1)
+    said: list[str] = []
+    assert wait_for_store(said.append)
+    assert said == []
+    before.status = 503
+    assert not wait_for_store(said.append, time.monotonic() + 0.3)
+    assert len(said) == 1
+    monkeypatch.setattr("rapid_lab.tracking.waiting.PATIENCE_SECONDS", 0.3)
+    with pytest.raises(SettingError, match="MLFLOW_TRACKING_URI must name a server that answers"):
+        wait_for_store(said.append)
+
+
+class Ear(io.StringIO):
+    """Standard error that somebody listens to."""
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        super().__init__()
+        self.hear = hear
+
+    def write(self, text: str) -> int:
+        self.hear(text)
+        return super().write(text)
+
+
+@pytest.mark.parametrize("moment", ["in a trial", "after a trial"])
+def test_a_sweep_waits_for_its_server_and_loses_no_trial_to_it(
+    moment: str, before: Passage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It goes away before a seed, which fails, or after the last one, whose trial then ends in a spool."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rapid_lab.tracking.waiting.POLL_SECONDS", 0.1)
+    monkeypatch.setattr("rapid_lab.tracking.writer.STILL_SECONDS", 1.0)
+    ear = Ear(Bringing(before, []).say)
+    monkeypatch.setattr(sys, "stderr", ear)
+    turns = iter(range(100))
+
+    def evaluate(settings: Mapping[str, Value], parent_run_id: str, watcher: SeedWatcher) -> SeedResult | str:
+        turn = next(turns)
+        if moment == "in a trial" and turn == 1:
+            before.status = 500
+        result = LABORATORY.evaluate(settings, parent_run_id, watcher)
+        if moment == "after a trial" and turn == 1:
+            before.status = 500
+        return result
+
+    study, seeds = moment.replace(" ", "-"), f"{len(moment)}0,{len(moment)}1"  # of its own: the store is shared
+    command = ["--study", study, "--relation-budget", "16,32", "--method", "rapid", "--seeds", seeds]
+    assert sweep(GRID, command, replace(LABORATORY, evaluate=evaluate)) == 0, ear.getvalue()
+    assert ear.getvalue().count("waiting for the tracking store") == 1
+    assert main(["flush"]) == 0
+    found = load(study)
+    check_whole(found, num_trials=2, num_seeds=2)
+    dead = found.get_trials(states=(TrialState.FAIL,))
+    assert [trial.user_attrs.get("fault") for trial in dead] == ([None] if moment == "in a trial" else [])
+    assert [trial.user_attrs["earlier"] for trial in found.trials if "earlier" in trial.user_attrs] == [
+        [trial.number] for trial in dead
+    ]
+
+
+def test_a_signal_ends_a_sweep_whose_server_is_away(
+    before: Passage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rapid_lab.tracking.writer.STILL_SECONDS", 1.0)
+
+    def evaluate(settings: Mapping[str, Value], parent_run_id: str, watcher: SeedWatcher) -> SeedResult | str:
+        before.status = 500
+        os.kill(os.getpid(), signal.SIGTERM)
+        return "it went on"
+
+    command = ["--study", "signalled", "--relation-budget", "16", "--method", "rapid", "--seeds", "3"]
+    with pytest.raises(Interrupted):
+        sweep(GRID, command, replace(LABORATORY, evaluate=evaluate))
+    assert "trial 0 may stay RUNNING until `rapid-lab reap` closes it" in capsys.readouterr().err
+    before.status = None
+    assert main(["flush"]) == 0
+    assert sweep(GRID, command, LABORATORY) == 0
+    check_whole(load("signalled"), num_trials=1, num_seeds=1)
 
 
 ENDLESS = """

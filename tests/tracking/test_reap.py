@@ -112,6 +112,21 @@ def test_a_run_in_a_container_of_the_same_host_name_is_left_alone(store: Path) -
     assert stored(run_id).info.status == "RUNNING"
 
 
+def test_a_run_is_left_alone_as_long_as_one_below_it_is_at_work(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a study whose driver was killed while a worker of another shell goes on."""
+    gone = dead()
+    run_id = client().create_run(experiment_id("reap"), tags={names.PROCESS: str(gone)}).info.run_id
+    below = start_run(experiment_id("reap"), "below", {}, parent_run_id=run_id)
+    assert main(["reap"]) == 0
+    assert f"process {gone.pid} is gone, but a run below it may be at work" in capsys.readouterr().out
+    assert stored(run_id).info.status == "RUNNING"
+    below.finish("FINISHED")
+    assert main(["reap"]) == 0
+    assert stored(run_id).info.status == "KILLED"
+
+
 def test_a_process_is_known_by_its_start_whatever_became_of_the_clock() -> None:
     now = this_process()
     assert now.is_alive
