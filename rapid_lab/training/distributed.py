@@ -9,6 +9,8 @@ A rank that has ended is found by the next exchange with it, which raises RankEr
 goes through gloo on every device: a host does not wait for a GPU there, and sees a closed connection at once.
 """
 
+import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from rapid_lab.errors import DataError
@@ -146,9 +149,30 @@ ALONE = Ranks()
 def join() -> Ranks:
     """Meet the ranks that torchrun has started with this one."""
     with answered():
-        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        shared, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        store = own_part(shared, rank, size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
     return Ranks(rank, size, store)
+
+
+def own_part(store: Store, rank: int, size: int) -> Store:
+    """A part of torchrun's store that the ranks of this start alone know.
+
+    When torchrun starts ranks again it keeps the store, and in it the addresses of those that are gone. So the first
+    rank names a part, answers whoever greets it with that name, and goes on when all have it.
+    """
+    own = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"greeting/{rank}", own)
+        name = store.get(f"answer/{own}").decode()
+        store.set(f"{name}/{rank}", "")
+        return PrefixStore(name, store)
+    while waiting := [other for other in range(1, size) if not store.check([f"{own}/{other}"])]:
+        for other in waiting:
+            if store.check([f"greeting/{other}"]):  # perhaps of one that is gone: the answer is then read by nobody
+                store.set(f"answer/{store.get(f'greeting/{other}').decode()}", own)
+        time.sleep(0.01)
+    return PrefixStore(own, store)
 
 
 def leave() -> None:

@@ -2,12 +2,14 @@
 
 import itertools
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._C._distributed_c10d import Store, TCPStore
 from torchrun import start_ranks
 from training import rank_program
 from training.lab import BATCH_SIZE, EPOCHS, NUM_BATCHES, make_job
@@ -18,7 +20,7 @@ from rapid_lab.names import PEAK_MB, STEP_METRICS, STEP_MS
 from rapid_lab.objectives import METHODS
 from rapid_lab.seeds import derived_seed
 from rapid_lab.training import evaluation, loop
-from rapid_lab.training.distributed import ALONE, Ranks
+from rapid_lab.training.distributed import ALONE, Ranks, own_part
 from rapid_lab.training.ledger import COLUMNS
 from rapid_lab.training.loop import train
 
@@ -235,6 +237,24 @@ def test_dropout_is_named_after_the_first_example_of_a_share_and_not_after_a_ran
     rows = list(range(8))
     assert [Ranks(rank, 3).share(rows).position for rank in range(3)] == [(), (2,), (5,)]
     assert Ranks(1, 2).share(rows).position == Ranks(2, 4).share(rows).position == (4,)
+
+
+def test_ranks_that_are_started_again_do_not_read_what_those_before_have_left() -> None:
+    """torchrun keeps its store: an address of the rank that is gone would be taken for the new one's."""
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def started() -> list[Store]:
+        stores = [TCPStore("127.0.0.1", server.port, is_master=False) for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            return list(pool.map(own_part, stores, range(3), [3] * 3))
+
+    before = started()
+    before[0].set("address", "of the first start")
+    assert before[2].get("address") == b"of the first start"
+    again = started()
+    assert not again[1].check(["address"])
+    again[0].set("address", "of the second start")
+    assert {store.get("address") for store in again} == {b"of the second start"}
 
 
 def test_alone_nothing_is_changed() -> None:
