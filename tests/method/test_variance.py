@@ -138,8 +138,11 @@ def test_a_pair_that_contributes_but_cannot_be_drawn_leaves_no_finite_variance()
     case = make_case(4)
     rows = case.student.clone()
     rows[1] = rows[0]
-    statistics = pair_statistics(rows, case.teacher, case.signals.reliability, gate_strength=0.5)
-    oracle = gradient_oracle(statistics.squared_gradients.where(statistics.squared_gradients > 1e-12, 0.0))
+    found = pair_statistics(rows, case.teacher, case.signals.reliability, gate_strength=0.5)
+    # The similarity is one up to float32's rounding, which differs between processors.
+    slopes = found.squared_gradients.where(found.squared_gradients > 1e-6, 0.0)
+    statistics = found._replace(squared_gradients=slopes)
+    oracle = gradient_oracle(slopes)
     assert oracle[0] == 0
     assert statistics.integrand[0] > 0
     assert loss_variance(statistics.integrand, oracle, num_draws=4) == torch.inf
