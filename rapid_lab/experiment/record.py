@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rapid_lab import names
+from rapid_lab.data.sources import TextData
 from rapid_lab.experiment.preparation import Prepared
 from rapid_lab.names import NUMBERS_VERSION
 from rapid_lab.objectives import METHODS
@@ -125,21 +126,27 @@ def final_metrics(document: dict[str, Any]) -> dict[str, float]:
 
 def description(prepared: Prepared, document: dict[str, Any]) -> str:
     """Markdown above the run in the MLflow UI."""
-    label, report = METHODS[prepared.settings.method].label, document["report"]
+    label = METHODS[prepared.settings.method].label
     lines = [
         f"**{label}** on **{prepared.data.name}**, seed {prepared.settings.seed}.",
         f"Selected epoch {document['selected_epoch']} of {prepared.settings.epochs} on the selection split.",
     ]
+    if prepared.data.train_rows_in_report:
+        lines.append(f"{prepared.data.train_rows_in_report} training rows have a text of the report split.")
+    if prepared.settings.is_biased:
+        lines.append("Corrections are clipped: the estimator is biased.")
+    return "\n\n".join([*lines, *report_lines(prepared.data, document["report"])])
+
+
+def report_lines(data: TextData, report: dict[str, Any] | None) -> list[str]:
+    """What a description says of the report split, and whether that is of real data."""
+    lines = []
     if report:
         share = 100 * report["accuracy"]
         lines.append(f"Report split: {report['correct']} of {report['total']} right ({share:.2f} %).")
-    if prepared.data.train_rows_in_report:
-        lines.append(f"{prepared.data.train_rows_in_report} training rows have a text of the report split.")
-    if prepared.data.is_twin:
+    if data.is_twin:
         lines.append("The twin's texts are generated: this is no result on real data.")
-    if prepared.settings.is_biased:
-        lines.append("Corrections are clipped: the estimator is biased.")
-    return "\n\n".join(lines)
+    return lines
 
 
 def log_data(prepared: Prepared, tracked: TrackedRun) -> None:

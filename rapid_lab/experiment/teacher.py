@@ -11,7 +11,7 @@ from rapid_lab.config import Value
 from rapid_lab.data.sources import TextData
 from rapid_lab.experiment.duration import teacher_notice
 from rapid_lab.experiment.preparation import prepare_data, teacher_task, twin_words
-from rapid_lab.experiment.record import read_result
+from rapid_lab.experiment.record import read_result, report_lines
 from rapid_lab.experiment.store import check_places, current_experiment
 from rapid_lab.folders import locked
 from rapid_lab.method.calibration import reliability_diagram
@@ -146,13 +146,7 @@ def description(data: TextData, document: dict[str, Any]) -> str:
         f"**Teacher** of **{data.name}**, `{document['teacher_id']}`.",
         f"Temperature {document['temperature']:.4f}: selection NLL {before:.4f} before, {after:.4f} after.",
     ]
-    report = document["report"]
-    if report:
-        share = 100 * report["accuracy"]
-        lines.append(f"Report split: {report['correct']} of {report['total']} right ({share:.2f} %).")
-    if data.is_twin:
-        lines.append("The twin's texts are generated: this is no result on real data.")
-    return "\n\n".join(lines)
+    return "\n\n".join([*lines, *report_lines(data, document["report"])])
 
 
 def calibration_document(teacher: Teacher, task: TeacherTask) -> dict[str, Any]:
