@@ -185,6 +185,7 @@ def end_without_a_word(folder: Path, epochs: int) -> None:
     assert the_run().info.status == "RUNNING"
 
 
+@pytest.mark.soak
 def test_a_run_whose_first_rank_was_killed_goes_on_when_it_is_asked_for_again(
     store: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

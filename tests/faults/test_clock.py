@@ -48,6 +48,7 @@ def set_back() -> None:
     time.time_ns = lambda: now_ns() - DAYS * 10**9
 
 
+@pytest.mark.soak
 def test_a_clock_set_back_in_the_middle_of_a_run_changes_no_number(taught: Path, undisturbed: Undisturbed) -> None:
     end = ask(taught, ["run", *TINY], SetBack(3))
     assert (end.code, "Traceback" in end.err) == (0, False), end.err

@@ -20,6 +20,7 @@ from playwright.sync_api import Page, Route, expect
 from server.teams import EXPERIMENT, Team, working_team
 
 from rapid_lab import names
+from rapid_lab.config import SETTINGS
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ def test_a_runs_page_shows_description_parameters_metrics_and_the_model(team: Te
     expect(page.get_by_text("The twin's texts are generated: this is no result on real data.")).to_be_visible()
     report = team.documents["run"]["report"]
     expect(page.get_by_text(f"Report split: {report['correct']} of 1000 right")).to_be_visible()
-    for text in ("Metrics (25)", "Parameters (41)", "Logged models (1)"):
+    for text in ("Metrics (25)", f"Parameters ({len(SETTINGS)})", "Logged models (1)"):
         expect(page.get_by_text(text)).to_be_visible()
     for name in ("cfg.relation_budget", "cfg.gate_strength", names.MEAN_UNIQUE_MAIN):
         expect(page.get_by_text(name, exact=True)).to_be_visible()

@@ -55,6 +55,7 @@ def running(study: str) -> list[FrozenTrial]:
     return [trial for trial in trials if "owner" in trial.user_attrs]
 
 
+@pytest.mark.soak
 def test_of_two_workers_one_is_killed_and_the_other_finishes_for_both(store: Path) -> None:
     command = ["--seeds", "1,2", "--workers", "2"]
     driver = start(SCRIPT, *command, TRIVIAL_SECONDS="0.5")
@@ -88,7 +89,7 @@ def test_workers_end_in_order_when_their_driver_is_killed_and_the_same_command_g
     check_whole(load(GRID), num_trials=8, num_seeds=1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_a_signal_ends_a_sweep_in_order_and_the_same_command_goes_on(store: Path, number: int) -> None:
     driver = start(SCRIPT, "--seeds", "1", TRIVIAL_SECONDS="1")
     wait_for(lambda: bool(running(GRID)), driver)

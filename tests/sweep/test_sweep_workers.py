@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from mlflow.entities import Run
 from studies import SCRIPT, check_whole, load, runs_of, start
 from studies import no_process_left as no_process_left
@@ -76,6 +77,7 @@ def test_a_studys_run_stays_with_its_driver_and_then_with_whoever_goes_on(store:
     check_whole(load(GRID), num_trials=4, num_seeds=1)
 
 
+@pytest.mark.soak
 def test_the_time_of_workers_began_with_their_driver(store: Path) -> None:
     """Who spends it all before they begin."""
     command = ["--seeds", "1", "--workers", "2", "--timeout", "1", "--json"]

@@ -103,6 +103,7 @@ def test_a_server_that_answers_with_a_fault_gets_everything_later(before: Passag
     goes_and_comes(run, lambda: setattr(before, "status", status), lambda: setattr(before, "status", None))
 
 
+@pytest.mark.soak
 def test_a_server_that_hangs_gets_everything_later(server: TrackingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     run = start_run(experiment_id("hang"), "hang", {})
@@ -165,6 +166,7 @@ def test_a_server_that_is_killed_in_between_gets_everything_when_it_is_back(
     assert [item.path for item in client().list_artifacts(second.run_id)] == [names.STEPS]
 
 
+@pytest.mark.soak
 def test_a_suite_whose_server_goes_away_after_its_last_run_ends_in_order_and_is_whole_when_asked_again(
     before: Passage,
 ) -> None:

@@ -206,7 +206,8 @@ def test_a_line_that_is_gone_and_a_changed_file_are_named(run: TrackedRun) -> No
 
 def test_a_header_that_is_damaged_sends_nothing(run: TrackedRun) -> None:
     path = left(run)
-    path.write_bytes(b"0" + path.read_bytes()[1:])
+    content = path.read_bytes()
+    path.write_bytes((b"1" if content.startswith(b"0") else b"0") + content[1:])
     (sent,) = send_left_behind()
     assert (sent.outcome, sent.run_id, sent.notes) == ("damaged", run.run_id, [f"line 1 of {path.name}"])
     assert steps(run.run_id) == []
