@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := 2.13.0
 SOAK_SECONDS ?= 14400
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check format test soak audit lock bench clean
@@ -35,7 +35,7 @@ format: setup ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: setup ## the tests; a file stays with one worker, so that what it makes once is made once; a worker has one core
+test: setup ## the tests; a file stays with one worker, so that what it makes once is made once. Many wait, so three workers fill two cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile --no-loadscope-reorder
 
 soak: setup ## the tests that take long, or those of the folders SOAK names; none begins after SOAK_SECONDS

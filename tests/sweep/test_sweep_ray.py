@@ -25,6 +25,7 @@ def cluster(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
+@pytest.mark.soak
 def test_two_workers_on_a_cluster_finish_every_trial_once_though_one_is_killed() -> None:
     words = ["--engine", "ray", "--workers", "2", "--seeds", "1", "--relation-budget", "16,32,64"]
     driver = start(SCRIPT, *words, TRIVIAL_SECONDS="1", RAY_OVERRIDE_RESOURCES='{"CPU": 2}')

@@ -57,6 +57,7 @@ def worker(driver: Driver) -> Work:
     )
 
 
+@pytest.mark.soak
 def test_a_studys_run_stays_with_its_driver_and_then_with_whoever_goes_on(store: Path) -> None:
     command = ["--seeds", "1", "--relation-budget", "16,32"]
     driver = start(SCRIPT, *command, "--workers", "2", TRIVIAL_SECONDS="120")
