@@ -2,7 +2,7 @@
 
 SCHEMA_VERSION = 1
 # Raised with each *Numbers* entry of the changelog: results before and after are not the same cell.
-NUMBERS_VERSION = 1
+NUMBERS_VERSION = 2
 PARAM_PREFIX = "cfg."
 
 # Tags
