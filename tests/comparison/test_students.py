@@ -54,7 +54,7 @@ def test_what_a_run_did_not_log_is_missing_and_not_zero() -> None:
         ({"tags": {names.COMPLETE: None}}, "incomplete: the tag rapid.complete is 'missing', not 'true'"),
         (
             {"tags": {names.NUMBERS: "0"}},
-            f"numbers version 0 is not that of this release, {names.NUMBERS_VERSION}: a change between them moves results",
+            f"numbers version 0 is not that of this release, {names.NUMBERS_VERSION}: a change between them",
         ),
         ({"tags": {names.SCHEMA: "0"}}, "schema version 0 is not the one of this table, 1"),
         ({"tags": {names.SCHEMA: NEWER}}, f"schema version {NEWER} is not the one of this table, 1"),
