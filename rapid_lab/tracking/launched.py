@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rapid_lab import names
 from rapid_lab.harmless import shown
 from rapid_lab.launch import launch
-from rapid_lab.tracking.redaction import message_of
+from rapid_lab.tracking.redaction import message_of, without_secrets
 from rapid_lab.tracking.signals import Interrupted, orderly_end
 
 VARIABLE = "MLFLOW_RUN_ID"
@@ -64,4 +64,4 @@ def _settle(run_id: str, fault: BaseException | None) -> None:
     except Exception as error:
         # What happened in the block matters more than a store that cannot be told of it.
         message = f"the run {shown(run_id)} could not be ended in the tracking store: {message_of(error)}"
-        print(message, file=sys.stderr)
+        print(without_secrets(message), file=sys.stderr)

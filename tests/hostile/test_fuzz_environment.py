@@ -75,6 +75,7 @@ def check_variable(machine: Path, command: str, name: str, value: str) -> None:
 @example(command="run", name="MLFLOW_TRACKING_URI", value=f"postgresql+psycopg://me:{PASSWORD}@127.0.0.1:1/db")
 @example(command="gate_sweep", name="RAPID_STORAGE", value=f"postgresql://me:{PASSWORD}'\"/@127.0.0.1:1/db")
 @example(command="run", name="RAPID_CACHE_DIR", value="/dev/null/x")
+@example(command="run", name="MLFLOW_RUN_ID", value=f"postgresql://me:{PASSWORD}@127.0.0.1/db")
 @example(command="run", name="MLFLOW_EXPERIMENT_NAME", value="\udcff")
 @settings(max_examples=80)
 def test_a_variable_is_accepted_or_refused_by_name(machine: Path, command: str, name: str, value: str) -> None:
