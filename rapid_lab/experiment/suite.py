@@ -63,6 +63,9 @@ def run_suite(
             runs[seed, method] = {"seed": seed, **outcome}
 
     with orderly_end(), ended_in_order(parent):
+        if METHODS[first].has_distillation:
+            # Before its students and not by the first of them, whose peak of memory would be another then.
+            teacher_experiment({**given, "report": "never"}, watch(f"{dataset} suite"))
         for seed, method in itertools.product(seeds, methods):
             carry_out(seed, method, log_model=False)
         if given.get("log_model", True):
