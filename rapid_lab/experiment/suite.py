@@ -31,7 +31,7 @@ KEPT = (
 def run_suite(
     given: Mapping[str, Value], methods: Sequence[str], seeds: Sequence[int], watch: Callable[[str], Observer]
 ) -> dict[str, Any]:
-    """Every run, found or carried out; faults are gathered, not raised.
+    """Every run, found or carried out; their faults are gathered, not raised. One of the teacher ends the suite.
 
     A store that goes away is waited for before the next run, twelve hours at most. The best seed of each method, by the
     selection split, is at last logged as a model unless `log_model` says no.
